@@ -1,0 +1,293 @@
+// GradScaler: the state machine per optimizer, the checks of the gradients' tags, and the
+// arithmetic of the scale.
+#include "halfstep/amp/grad_scaler.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "halfstep/autograd/op_call.h"
+#include "halfstep/autograd/ops.h"
+#include "halfstep/core/warning.h"
+#include "halfstep/optim/grad_sweep.h"
+
+namespace halfstep::amp {
+namespace {
+
+using Outcome = StepResult::Outcome;
+
+std::atomic<uint64_t> next_id{1};
+
+// number: the scale.
+void scale_backward(Node& node, Tensor dy, Tensor* dx) {
+  dx[0] = dy.clone();
+  dx[0].mul_(node.number);
+}
+
+void check_growth_factor(double factor) {
+  HS_CHECK(std::isfinite(factor) && factor > 1.0, ArgumentError, "GradScaler",
+           "growth_factor = ", factor, " given; it must be finite and > 1");
+}
+
+void check_backoff_factor(double factor) {
+  HS_CHECK(factor > 0.0 && factor < 1.0, ArgumentError, "GradScaler", "backoff_factor = ", factor,
+           " given; it must be between 0 and 1, both excluded");
+}
+
+void check_growth_interval(int64_t interval) {
+  HS_CHECK(interval >= 1, ArgumentError, "GradScaler", "growth_interval = ", interval,
+           " given; it must be at least 1");
+}
+
+/// The limits hold for the scale as float32.
+void check_scale(double scale, double min_scale, double max_scale) {
+  HS_CHECK(
+      min_scale >= 0x1p-126 && max_scale <= std::numeric_limits<float>::max(), ArgumentError,
+      "GradScaler", "min_scale = ", min_scale, ", max_scale = ", max_scale,
+      " given; they must lie in [2^-126, largest float32], so that the scale and its reciprocal "
+      "are finite");
+  HS_CHECK(std::isfinite(scale) && static_cast<float>(scale) >= static_cast<float>(min_scale) &&
+               static_cast<float>(scale) <= static_cast<float>(max_scale),
+           ArgumentError, "GradScaler", "scale = ", scale,
+           " given; it must be finite and lie in [min_scale, max_scale] = [", min_scale, ", ",
+           max_scale, "]");
+}
+
+bool has_gradient(const optim::Optimizer& optimizer) {
+  return std::ranges::any_of(optimizer.parameters(), [](const Parameter& parameter) {
+    return parameter.value.grad().defined();
+  });
+}
+
+}  // namespace
+
+std::string_view name_of(Outcome outcome) {
+  constexpr std::string_view kNames[] = {"stepped", "skipped_non_finite", "nothing_to_do"};
+  return kNames[static_cast<int>(outcome)];
+}
+
+GradScaler::GradScaler(Device device, const GradScalerOptions& options)
+    : device_(device),
+      options_(options),
+      scale_(static_cast<float>(options.init_scale)),
+      id_(next_id.fetch_add(1, std::memory_order_relaxed)) {
+  check(options);
+  if (options.enabled) kernels(device);  // throws if the device is not there
+}
+
+void GradScaler::check(const GradScalerOptions& options) {
+  check_growth_factor(options.growth_factor);
+  check_backoff_factor(options.backoff_factor);
+  check_growth_interval(options.growth_interval);
+  check_scale(options.init_scale, options.min_scale, options.max_scale);
+}
+
+Tensor GradScaler::scale(const Tensor& loss) {
+  if (!is_enabled()) return loss;
+  HS_CHECK(loss.device() == device_, DeviceError, "scale", loss, " given to a scaler on ", device_,
+           "; the scaler must be on the loss's device");
+  const Tensor wide = to(loss, promote(loss.dtype(), DType::F32));
+  const OpCall call(Op::scale, {&wide});
+  Tensor y = wide.clone();
+  y.mul_(static_cast<double>(scale_));
+  if (Node* node = call.record(y, scale_backward)) {
+    node->number = static_cast<double>(scale_);
+    if (kGradTags) node->tag = {GradTag::Kind::kScaled, scale_, id_, epoch_};
+  }
+  return y;
+}
+
+std::vector<Tensor> GradScaler::scale(const std::vector<Tensor>& losses) {
+  std::vector<Tensor> scaled;
+  for (const Tensor& loss : losses) scaled.push_back(scale(loss));
+  return scaled;
+}
+
+GradScaler::OptimizerState& GradScaler::state_of(const optim::Optimizer& optimizer) {
+  for (OptimizerState& state : optimizers_) {
+    if (state.optimizer_id == optimizer.id()) return state;
+  }
+  optimizers_.push_back({optimizer.id(), Stage::kReady, 0, {}});
+  return optimizers_.back();
+}
+
+// The one place that says what each unfit tag means. `wanted` is kScaled before unscaling,
+// kUnscaled after it. Looks at every gradient before any is touched.
+void GradScaler::check_tags(std::string_view op, const optim::Optimizer& optimizer,
+                            GradTag::Kind wanted) const {
+  using Kind = GradTag::Kind;
+  if constexpr (!kGradTags) return;
+  optim::for_each_grad(optimizer.parameters(), [&](size_t, const Parameter& parameter,
+                                                   const LeafState& leaf) {
+    const GradTag tag = leaf.current_tag();
+    const std::string& name = parameter.name;
+    HS_CHECK(
+        leaf.grad->dtype != DType::F16, OrderError, op, "the gradient of ", name,
+        " is f16; keep master weights in float32 and use autocast: an f16 gradient has neither "
+        "the range nor the precision to be unscaled in");
+    HS_CHECK(tag.kind != Kind::kMixed, OrderError, op, "the gradient of ", name,
+             " is a sum of gradients with different loss scales; was zero_grad() forgotten, or a "
+             "backward called after unscale_?");
+    HS_CHECK(tag.kind != Kind::kNone, OrderError, op, "the gradient of ", name,
+             " carries no loss scale: scale() is missing; call scaler.scale(loss).backward(), not "
+             "loss.backward()");
+    if (tag.kind == Kind::kEmpty) {  // zeros are right at any scale, but unscale_ leaves none
+      HS_CHECK(wanted == Kind::kScaled, OrderError, op, "the gradient of ", name,
+               " was zeroed; zero_grad() must not come between unscale_ and the step of ",
+               optimizer.name());
+      return;
+    }
+    HS_CHECK(tag.scaler == id_, OrderError, op, "the gradient of ", name,
+             " was scaled by another GradScaler (scale ", tag.scale,
+             "); use the scaler that scaled the loss");
+    HS_CHECK(tag.epoch == epoch_, OrderError, op, "the gradient of ", name, " was scaled by ",
+             tag.scale, " before the last update() of the scaler (scale now ", scale_,
+             "): update() came between; call it once, after the step of every optimizer");
+    HS_CHECK(
+        tag.kind == wanted, OrderError, op, "the gradient of ", name,
+        wanted == Kind::kScaled
+            ? " has already been unscaled since the last update(); does another optimizer hold "
+              "this parameter too?"
+            : " carries a loss scale again after unscale_; was a backward called after it?");
+  });
+}
+
+void GradScaler::note_non_finite(const optim::Optimizer& optimizer, OptimizerState& state) const {
+  if (state.non_finite.outcome == Outcome::kSkippedNonFinite) return;
+  optim::for_each_grad(
+      optimizer.parameters(), [&](size_t, const Parameter& parameter, const LeafState& leaf) {
+        const SweepRecord& sweep = leaf.record.sweep;
+        if (sweep.first_non_finite < 0 || state.non_finite.outcome == Outcome::kSkippedNonFinite)
+          return;
+        state.non_finite = {Outcome::kSkippedNonFinite, parameter.name, sweep.first_non_finite,
+                            sweep.non_finite_value};
+      });
+}
+
+void GradScaler::unscale_(optim::Optimizer& optimizer) {
+  if (!is_enabled()) return;
+  OptimizerState& state = state_of(optimizer);
+  HS_CHECK(
+      state.stage != Stage::kUnscaled, OrderError, "unscale_", "the gradients of ",
+      optimizer.name(),
+      " were already unscaled since the last update(); unscale_ must be called once per update");
+  HS_CHECK(
+      state.stage != Stage::kStepped, OrderError, "unscale_", optimizer.name(),
+      " has already stepped since the last update(); unscale_ belongs before step, and update() "
+      "after it");
+  if (!has_gradient(optimizer)) return;
+  check_tags("unscale_", optimizer, GradTag::Kind::kScaled);
+  optim::unscale_grads(optimizer.parameters(),
+                       static_cast<float>(1.0 / static_cast<double>(scale_)));
+  state.grad_count = 0;
+  optim::for_each_grad(optimizer.parameters(), [&](size_t, const Parameter&, LeafState& leaf) {
+    if (kGradTags) leaf.tag = {GradTag::Kind::kUnscaled, scale_, id_, epoch_};
+    ++state.grad_count;
+  });
+  state.non_finite = {};
+  state.stage = Stage::kUnscaled;
+  note_non_finite(optimizer, state);
+}
+
+StepResult GradScaler::step(optim::Optimizer& optimizer) {
+  if (!is_enabled()) {
+    optimizer.step();
+    return {};
+  }
+  OptimizerState& state = state_of(optimizer);
+  HS_CHECK(state.stage != Stage::kStepped, OrderError, "step", optimizer.name(),
+           " has already stepped since the last update(); call update() between steps");
+  if (state.stage == Stage::kReady) {
+    if (!has_gradient(optimizer)) return {Outcome::kNothingToDo, {}, -1, 0.0f};
+    unscale_(optimizer);
+  } else {
+    size_t grad_count = 0;
+    optim::for_each_grad(optimizer.parameters(),
+                         [&](size_t, const Parameter&, const LeafState&) { ++grad_count; });
+    HS_CHECK(grad_count >= state.grad_count, OrderError, "step", optimizer.name(), " has ",
+             grad_count, " gradients, and ", state.grad_count,
+             " were unscaled; zero_grad() must not come between unscale_ and step");
+    check_tags("step", optimizer, GradTag::Kind::kUnscaled);
+    optim::measure_grads(optimizer.parameters(), false);
+    note_non_finite(optimizer, state);
+  }
+  if (state.non_finite.outcome != Outcome::kSkippedNonFinite) optimizer.step();
+  state.stage = Stage::kStepped;
+  return state.non_finite;
+}
+
+void GradScaler::update() {
+  if (!is_enabled()) return;
+  bool checked = false, found = false;
+  for (const OptimizerState& state : optimizers_) {
+    checked = checked || state.stage != Stage::kReady;
+    found = found || state.non_finite.outcome == Outcome::kSkippedNonFinite;
+  }
+  HS_CHECK(checked, OrderError, "update",
+           "no optimizer was unscaled or stepped since the last update(); call step(optimizer) "
+           "before update(), once per iteration");
+  if (found) {
+    const double lower = static_cast<double>(scale_) * options_.backoff_factor;
+    const float floor = static_cast<float>(options_.min_scale);
+    if (scale_ <= floor) {
+      warn_once("GradScaler floor",
+                cat("[update] a gradient is non-finite at the scale ", scale_,
+                    ", the floor, which holds it from backing off; steps are skipped until the "
+                    "gradients are finite; is the loss itself diverging, or min_scale too high?"));
+    }
+    scale_ = std::max(static_cast<float>(lower), floor);
+    growth_tracker_ = 0;
+    ++consecutive_skips_;
+  } else {
+    consecutive_skips_ = 0;
+    if (++growth_tracker_ >= options_.growth_interval) {
+      const float higher = static_cast<float>(static_cast<double>(scale_) * options_.growth_factor);
+      if (higher <= static_cast<float>(options_.max_scale)) scale_ = higher;  // false for Inf too
+      growth_tracker_ = 0;
+    }
+  }
+  start_epoch();
+}
+
+void GradScaler::update(double new_scale) {
+  if (!is_enabled()) return;
+  check_scale(new_scale, options_.min_scale, options_.max_scale);
+  scale_ = static_cast<float>(new_scale);
+  start_epoch();
+}
+
+void GradScaler::abandon() {
+  if (is_enabled()) start_epoch();
+}
+
+void GradScaler::start_epoch() {
+  ++epoch_;
+  optimizers_.clear();
+}
+
+bool GradScaler::at_floor() const {
+  return is_enabled() && scale_ <= static_cast<float>(options_.min_scale);
+}
+
+void GradScaler::set_growth_factor(double factor) {
+  check_growth_factor(factor);
+  options_.growth_factor = factor;
+}
+
+void GradScaler::set_backoff_factor(double factor) {
+  check_backoff_factor(factor);
+  options_.backoff_factor = factor;
+}
+
+void GradScaler::set_growth_interval(int64_t interval) {
+  check_growth_interval(interval);
+  options_.growth_interval = interval;
+}
+
+void GradScaler::set_scale_limits(double min_scale, double max_scale) {
+  check_scale(static_cast<double>(scale_), min_scale, max_scale);
+  options_.min_scale = min_scale;
+  options_.max_scale = max_scale;
+}
+
+}  // namespace halfstep::amp

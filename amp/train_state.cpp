@@ -1,0 +1,84 @@
+// AmpTrainState: the safe step, line by line in its order.
+#include "halfstep/amp/train_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "halfstep/amp/autocast.h"
+#include "halfstep/autograd/ops.h"
+#include "halfstep/optim/clip.h"
+
+namespace halfstep::amp {
+
+std::string_view name_of(SkipReason reason) {
+  return reason == SkipReason::kNonFiniteLoss ? "non_finite_loss" : "non_finite_grad";
+}
+
+AmpTrainState::AmpTrainState(nn::Module& model, optim::Optimizer& optimizer, GradScaler& scaler,
+                             AmpOptions options)
+    : model_(model), optimizer_(optimizer), scaler_(scaler), options_(std::move(options)) {
+  HS_CHECK(options_.max_norm > 0.0, ArgumentError, "AmpTrainState",
+           "max_norm = ", options_.max_norm, " given; it must be > 0 (inf never clips)");
+  HS_CHECK(options_.dtype != DType::F64, ArgumentError, "AmpTrainState",
+           "dtype f64 given; it must be f32, f16 or bf16");
+}
+
+StepOrSkipLog AmpTrainState::step(const Tensor& inputs, const Tensor& targets) {
+  try {
+    StepOrSkipLog log = run(inputs, targets);
+    ++next_step_;
+    return log;
+  } catch (...) {
+    scaler_.abandon();
+    throw;
+  }
+}
+
+StepOrSkipLog AmpTrainState::run(const Tensor& inputs, const Tensor& targets) {
+  const double scale = scaler_.get_scale();
+  const double lr = optimizer_.lr();
+  const std::vector<Parameter>& parameters = optimizer_.parameters();
+
+  optimizer_.zero_grad();
+  Tensor loss;
+  {
+    const Autocast autocast(options_.device, options_.dtype, options_.dtype != DType::F32);
+    const Tensor prediction = model_(inputs);
+    loss = options_.loss_fn ? options_.loss_fn(prediction, targets) : mse_loss(prediction, targets);
+  }
+  const float loss_value = static_cast<float>(loss.item());
+  if (!std::isfinite(loss_value)) {
+    // Nothing was scaled, so there is nothing for update() to judge.
+    return SkipLog{next_step_, lr, std::nullopt, loss_value, SkipReason::kNonFiniteLoss,
+                   scale,      {}, -1,           0.0f};
+  }
+
+  scaler_.scale(loss).backward();
+  if (options_.after_backward) options_.after_backward(next_step_, parameters);
+  const bool reached = std::ranges::any_of(
+      parameters, [](const Parameter& parameter) { return parameter.value.grad().defined(); });
+  HS_CHECK(reached, OrderError, "AmpTrainState",
+           "no parameter of the optimizer has a gradient; does it hold this model's parameters?");
+
+  scaler_.unscale_(optimizer_);
+  const double pre = optim::compute_global_l2_norm(parameters);
+  if (const auto bad = optim::find_non_finite_grad(parameters)) {
+    scaler_.update();
+    return SkipLog{next_step_,
+                   lr,
+                   pre,
+                   loss_value,
+                   SkipReason::kNonFiniteGrad,
+                   scale,
+                   parameters[bad->parameter].name,
+                   bad->index,
+                   bad->value};
+  }
+  const auto [pre_clip, post_clip] = optim::clip_global_l2_norm(parameters, options_.max_norm);
+  scaler_.step(optimizer_);
+  scaler_.update();
+  return StepLog{next_step_, lr, pre_clip, post_clip, loss_value, scale};
+}
+
+}  // namespace halfstep::amp

@@ -1,0 +1,25 @@
+// The small pool: recycles the fixed-size objects of a step (tensor headers, storages, graph
+// nodes), so that a step in steady state calls operator new not once.
+#pragma once
+
+#include <cstddef>
+
+namespace halfstep {
+
+/// Memory for an object of `bytes`, from a free list of its size class (multiples of 64 bytes;
+/// above 1 KiB straight from operator new). Thread-safe; throws std::bad_alloc.
+void* pool_allocate(size_t bytes);
+void pool_deallocate(void* pointer, size_t bytes) noexcept;
+
+/// Number of pool objects alive now, for leak tests.
+size_t pool_live_objects();
+
+/// Base class whose derived objects come from the small pool.
+struct Pooled {
+  static void* operator new(size_t bytes) { return pool_allocate(bytes); }
+  static void operator delete(void* pointer, size_t bytes) noexcept {
+    pool_deallocate(pointer, bytes);
+  }
+};
+
+}  // namespace halfstep

@@ -1,0 +1,20 @@
+// halfstep: one include for all of it.
+#pragma once
+
+#include "halfstep/amp/autocast.h"
+#include "halfstep/amp/csv_log.h"
+#include "halfstep/amp/grad_scaler.h"
+#include "halfstep/amp/train_state.h"
+#include "halfstep/autograd/grad_mode.h"
+#include "halfstep/autograd/gradcheck.h"
+#include "halfstep/autograd/ops.h"
+#include "halfstep/core/allocator.h"
+#include "halfstep/core/rng.h"
+#include "halfstep/core/state_dict.h"
+#include "halfstep/core/tensor.h"
+#include "halfstep/core/threads.h"
+#include "halfstep/core/warning.h"
+#include "halfstep/nn/layers.h"
+#include "halfstep/optim/adamw.h"
+#include "halfstep/optim/clip.h"
+#include "halfstep/optim/sgd.h"

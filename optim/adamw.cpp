@@ -1,0 +1,125 @@
+// AdamW: option checks, state and the scalars of one step.
+#include "halfstep/optim/adamw.h"
+
+#include <cmath>
+#include <utility>
+
+namespace halfstep::optim {
+namespace {
+
+void check_lr(double lr) {
+  HS_CHECK(std::isfinite(lr) && lr >= 0.0, ArgumentError, "AdamW", "lr = ", lr,
+           " given; it must be finite and not negative");
+}
+
+void check_options(const AdamWOptions& o) {
+  check_lr(o.lr);
+  HS_CHECK(o.beta1 >= 0.0 && o.beta1 < 1.0 && o.beta2 >= 0.0 && o.beta2 < 1.0, ArgumentError,
+           "AdamW", "betas ", o.beta1, " and ", o.beta2, " given; both must be in [0, 1)");
+  HS_CHECK(std::isfinite(o.eps) && o.eps > 0.0 && static_cast<float>(o.eps) > 0.0f, ArgumentError,
+           "AdamW", "eps = ", o.eps,
+           " given; it must be finite and positive in float32, or a zero gradient divides 0 by 0");
+  HS_CHECK(std::isfinite(o.weight_decay) && o.weight_decay >= 0.0, ArgumentError, "AdamW",
+           "weight_decay = ", o.weight_decay, " given; it must be finite and not negative");
+}
+
+std::vector<std::vector<Parameter>> take_parameters(std::vector<AdamWGroup>& groups) {
+  std::vector<std::vector<Parameter>> lists;
+  for (AdamWGroup& group : groups) {
+    check_options(group.options);
+    lists.push_back(std::move(group.params));
+  }
+  return lists;
+}
+
+}  // namespace
+
+AdamW::AdamW(std::vector<Parameter> params, const AdamWOptions& options)
+    : AdamW(std::vector<AdamWGroup>{{std::move(params), options}}) {}
+
+AdamW::AdamW(std::vector<AdamWGroup> groups)
+    : Optimizer("AdamW", take_parameters(groups)), state_(parameters().size()) {
+  for (const AdamWGroup& group : groups) options_.push_back(group.options);
+  for (size_t i = 0; i < state_.size(); ++i) {
+    State& s = state_[i];
+    s.exp_avg = zeros_for(i);
+    s.exp_avg_sq = zeros_for(i);
+    if (options_[group_of(i)].amsgrad) s.max_exp_avg_sq = zeros_for(i);
+  }
+}
+
+void AdamW::set_lr(size_t group, double lr) {
+  check_lr(lr);
+  options_[check_group(group)].lr = lr;
+}
+
+void AdamW::update(size_t i, StepArrays& arrays, DType dtype) {
+  const AdamWOptions& o = options_[group_of(i)];
+  State& s = state_[i];
+  ++s.step;
+  const double t = static_cast<double>(s.step);
+  arrays.exp_avg = s.exp_avg.mutable_raw_data();
+  arrays.exp_avg_sq = s.exp_avg_sq.mutable_raw_data();
+  if (o.amsgrad) arrays.max_exp_avg_sq = s.max_exp_avg_sq.mutable_raw_data();
+  kernels(parameters()[i].value.device())
+      .adamw[static_cast<size_t>(dtype)](
+          arrays, {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, 1.0 - std::pow(o.beta1, t),
+                   1.0 - std::pow(o.beta2, t), o.maximize});
+}
+
+void AdamW::save(StateDict& out) const {
+  for (size_t g = 0; g < options_.size(); ++g) {
+    const AdamWOptions& o = options_[g];
+    const std::string group = cat("param_groups.", g, ".");
+    out.numbers.merge(std::map<std::string, double>{{group + "lr", o.lr},
+                                                    {group + "betas.0", o.beta1},
+                                                    {group + "betas.1", o.beta2},
+                                                    {group + "eps", o.eps},
+                                                    {group + "weight_decay", o.weight_decay},
+                                                    {group + "amsgrad", o.amsgrad ? 1.0 : 0.0},
+                                                    {group + "maximize", o.maximize ? 1.0 : 0.0}});
+  }
+  for (size_t i = 0; i < state_.size(); ++i) {
+    const State& s = state_[i];
+    const std::string key = cat("state.", i, ".");
+    out.numbers[key + "step"] = static_cast<double>(s.step);
+    if (s.step == 0) continue;
+    out.tensors[key + "exp_avg"] = s.exp_avg.clone();
+    out.tensors[key + "exp_avg_sq"] = s.exp_avg_sq.clone();
+    if (s.max_exp_avg_sq.defined()) out.tensors[key + "max_exp_avg_sq"] = s.max_exp_avg_sq.clone();
+  }
+}
+
+std::function<void()> AdamW::load(StateReader& reader) {
+  std::vector<AdamWOptions> options(options_.size());
+  for (size_t g = 0; g < options.size(); ++g) {
+    const std::string group = cat("param_groups.", g, ".");
+    options[g] = {reader.number(group + "lr"),
+                  reader.number(group + "betas.0"),
+                  reader.number(group + "betas.1"),
+                  reader.number(group + "eps"),
+                  reader.number(group + "weight_decay"),
+                  reader.number(group + "amsgrad") != 0.0,
+                  reader.number(group + "maximize") != 0.0};
+    check_options(options[g]);
+  }
+  std::vector<State> states(state_.size());
+  for (size_t i = 0; i < states.size(); ++i) {
+    const std::string key = cat("state.", i, ".");
+    State& s = states[i];
+    s.step = reader.whole_number(key + "step", 0.0);
+    const auto moment = [&](const char* name) {
+      const Tensor zeros = zeros_for(i);
+      return s.step > 0 ? reader.tensor(key + name, zeros) : zeros;
+    };
+    s.exp_avg = moment("exp_avg");
+    s.exp_avg_sq = moment("exp_avg_sq");
+    if (options[group_of(i)].amsgrad) s.max_exp_avg_sq = moment("max_exp_avg_sq");
+  }
+  return [this, options = std::move(options), states = std::move(states)]() mutable {
+    options_.swap(options);
+    state_.swap(states);
+  };
+}
+
+}  // namespace halfstep::optim
