@@ -111,72 +111,20 @@ GradScaler::OptimizerState& GradScaler::state_of(const optim::Optimizer& optimiz
   return optimizers_.back();
 }
 
-// The one place that says what each unfit tag means. `wanted` is kScaled before unscaling,
-// kUnscaled after it. Looks at every gradient before any is touched.
-void GradScaler::check_tags(std::string_view op, const optim::Optimizer& optimizer,
-                            GradTag::Kind wanted) const {
-  using Kind = GradTag::Kind;
-  if constexpr (!kGradTags) return;
-  optim::for_each_grad(optimizer.parameters(), [&](size_t, const Parameter& parameter,
-                                                   const LeafState& leaf) {
-    const GradTag tag = leaf.current_tag();
-    const std::string& name = parameter.name;
-    HS_CHECK(
-        leaf.grad->dtype != DType::F16, OrderError, op, "the gradient of ", name,
-        " is f16; keep master weights in float32 and use autocast: an f16 gradient has neither "
-        "the range nor the precision to be unscaled in");
-    HS_CHECK(tag.kind != Kind::kMixed, OrderError, op, "the gradient of ", name,
-             " is a sum of gradients with different loss scales; was zero_grad() forgotten, or a "
-             "backward called after unscale_?");
-    HS_CHECK(tag.kind != Kind::kNone, OrderError, op, "the gradient of ", name,
-             " carries no loss scale: scale() is missing; call scaler.scale(loss).backward(), not "
-             "loss.backward()");
-    if (tag.kind == Kind::kEmpty) {  // zeros are right at any scale, but unscale_ leaves none
-      HS_CHECK(wanted == Kind::kScaled, OrderError, op, "the gradient of ", name,
-               " was zeroed; zero_grad() must not come between unscale_ and the step of ",
-               optimizer.name());
-      return;
-    }
-    HS_CHECK(tag.scaler == id_, OrderError, op, "the gradient of ", name,
-             " was scaled by another GradScaler (scale ", tag.scale,
-             "); use the scaler that scaled the loss");
-    HS_CHECK(tag.epoch == epoch_, OrderError, op, "the gradient of ", name, " was scaled by ",
-             tag.scale, " before the last update() of the scaler (scale now ", scale_,
-             "): update() came between; call it once, after the step of every optimizer");
-    HS_CHECK(
-        tag.kind == wanted, OrderError, op, "the gradient of ", name,
-        wanted == Kind::kScaled
-            ? " has already been unscaled since the last update(); does another optimizer hold "
-              "this parameter too?"
-            : " carries a loss scale again after unscale_; was a backward called after it?");
-  });
-}
-
-void GradScaler::note_non_finite(const optim::Optimizer& optimizer, OptimizerState& state) const {
-  if (state.non_finite.outcome == Outcome::kSkippedNonFinite) return;
-  optim::for_each_grad(
-      optimizer.parameters(), [&](size_t, const Parameter& parameter, const LeafState& leaf) {
-        const SweepRecord& sweep = leaf.record.sweep;
-        if (sweep.first_non_finite < 0 || state.non_finite.outcome == Outcome::kSkippedNonFinite)
-          return;
-        state.non_finite = {Outcome::kSkippedNonFinite, parameter.name, sweep.first_non_finite,
-                            sweep.non_finite_value};
-      });
-}
-
 void GradScaler::unscale_(optim::Optimizer& optimizer) {
   if (!is_enabled()) return;
   OptimizerState& state = state_of(optimizer);
-  HS_CHECK(
-      state.stage != Stage::kUnscaled, OrderError, "unscale_", "the gradients of ",
-      optimizer.name(),
-      " were already unscaled since the last update(); unscale_ must be called once per update");
-  HS_CHECK(
-      state.stage != Stage::kStepped, OrderError, "unscale_", optimizer.name(),
-      " has already stepped since the last update(); unscale_ belongs before step, and update() "
-      "after it");
+  HS_CHECK(state.stage != Stage::kUnscaled, OrderError, "unscale_", "the gradients of ",
+           optimizer.name(), " (scale ", scale_,
+           ") were already unscaled since the last update(); call step(optimizer) and update() "
+           "before the next unscale_");
+  HS_CHECK(state.stage != Stage::kStepped, OrderError, "unscale_", optimizer.name(), " (scale ",
+           scale_,
+           ") has already stepped since the last update(); unscale_ belongs before step, and "
+           "update() after it");
   if (!has_gradient(optimizer)) return;
   check_tags("unscale_", optimizer, GradTag::Kind::kScaled);
+  check_reached("unscale_", optimizer);
   optim::unscale_grads(optimizer.parameters(),
                        static_cast<float>(1.0 / static_cast<double>(scale_)));
   state.grad_count = 0;
@@ -195,8 +143,8 @@ StepResult GradScaler::step(optim::Optimizer& optimizer) {
     return {};
   }
   OptimizerState& state = state_of(optimizer);
-  HS_CHECK(state.stage != Stage::kStepped, OrderError, "step", optimizer.name(),
-           " has already stepped since the last update(); call update() between steps");
+  HS_CHECK(state.stage != Stage::kStepped, OrderError, "step", optimizer.name(), " (scale ", scale_,
+           ") has already stepped since the last update(); call update() between steps");
   if (state.stage == Stage::kReady) {
     if (!has_gradient(optimizer)) return {Outcome::kNothingToDo, {}, -1, 0.0f};
     unscale_(optimizer);
@@ -223,9 +171,9 @@ void GradScaler::update() {
     checked = checked || state.stage != Stage::kReady;
     found = found || state.non_finite.outcome == Outcome::kSkippedNonFinite;
   }
-  HS_CHECK(checked, OrderError, "update",
-           "no optimizer was unscaled or stepped since the last update(); call step(optimizer) "
-           "before update(), once per iteration");
+  HS_CHECK(checked, OrderError, "update", "no optimizer was unscaled or stepped at the scale ",
+           scale_,
+           " since the last update(); call step(optimizer) before update(), once per iteration");
   if (found) {
     const double lower = static_cast<double>(scale_) * options_.backoff_factor;
     const float floor = static_cast<float>(options_.min_scale);

@@ -107,6 +107,7 @@ class GradScaler {
   OptimizerState& state_of(const optim::Optimizer& optimizer);
   void check_tags(std::string_view op, const optim::Optimizer& optimizer,
                   GradTag::Kind wanted) const;
+  void check_reached(std::string_view op, const optim::Optimizer& optimizer) const;
   void note_non_finite(const optim::Optimizer& optimizer, OptimizerState& state) const;
   void start_epoch();
 

@@ -18,9 +18,9 @@ struct AmpOptions {
   DType dtype = DType::BF16;  ///< of autocast; F32 runs without autocast
   double max_norm = 1.0;      ///< of the global L2 clip; inf never clips
   /// Loss of (prediction, target), called under autocast; nn::mse_loss if empty.
-  std::function<Tensor(const Tensor& prediction, const Tensor& target)> loss_fn;
+  std::function<Tensor(const Tensor& prediction, const Tensor& target)> loss_fn = {};
   /// Called after backward, before unscale_: a place to look at, or to spoil, the scaled gradients.
-  std::function<void(int64_t step, const std::vector<Parameter>& parameters)> after_backward;
+  std::function<void(int64_t step, const std::vector<Parameter>& parameters)> after_backward = {};
 };
 
 /// One row of the log of a step that was taken. Loss and norms are unscaled; scaler_scale is the

@@ -80,7 +80,7 @@ OpCall::OpCall(Op op, std::initializer_list<const Tensor*> inputs) : op_(op) {
 void OpCall::apply_autocast() {
   const CastPolicy policy = info_of(op_).policy;
   const AutocastState& state = autocast_state(device().type);
-  if (policy == CastPolicy::kLowPrecision && !state.enabled) {
+  if (policy == CastPolicy::kLowPrecision && !state.enabled && dtype() != DType::F64) {
     const auto other = device().is_cpu() ? DeviceType::CUDA : DeviceType::CPU;
     HS_CHECK(!autocast_state(other).enabled, DeviceError, name(), str(),
              " given while autocast is on for ", other == DeviceType::CPU ? "cpu" : "cuda",

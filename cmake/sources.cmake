@@ -45,6 +45,7 @@ set(HALFSTEP_SOURCES
   amp/autocast.cpp
   amp/csv_log.cpp
   amp/grad_scaler.cpp
+  amp/grad_scaler_checks.cpp
   amp/grad_scaler_state.cpp
   amp/train_state.cpp
 )

@@ -67,7 +67,7 @@ struct LeafState : Pooled {
   uint64_t last_visit = 0;     // of a walk over parameters, so that each counts once
   int64_t pending_index = -1;  // the engine's scratch during one backward
 
-  /// The tag, but `none` for zeros of zero_grad that have been written to since.
+  /// The tag, but `none` for zeros of zero_grad that have been written to since (or may have been).
   GradTag current_tag() const;
   CastCopy& copy(DType low) { return copies[low == DType::F16 ? 0 : 1]; }
 };

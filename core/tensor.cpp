@@ -147,8 +147,9 @@ void Tensor::zero_grad(bool set_to_none) {
 }
 
 GradTag LeafState::current_tag() const {
-  const bool written_to = grad && !(record.valid && record.version == grad->storage->version());
-  return tag.kind == GradTag::Kind::kEmpty && written_to ? GradTag::none() : tag;
+  if (tag.kind != GradTag::Kind::kEmpty || !grad) return tag;
+  const bool fresh = record.valid && record.has_sum && record.version == grad->storage->version();
+  return fresh && record.sweep.sum_squares == 0.0 ? tag : GradTag::none();
 }
 
 Tensor Tensor::detach() const {

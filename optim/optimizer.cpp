@@ -19,7 +19,7 @@ Optimizer::Optimizer(std::string_view name, std::vector<std::vector<Parameter>> 
     : name_(name), id_(next_id.fetch_add(1, std::memory_order_relaxed)) {
   HS_CHECK(!groups.empty(), ArgumentError, name,
            "no parameter groups given; at least one is needed");
-  std::unordered_set<const TensorImpl*> seen;
+  std::unordered_set<const void*> seen;  // memory, so that two handles to one count as one
   for (std::vector<Parameter>& group : groups) {
     HS_CHECK(!group.empty(), ArgumentError, name,
              "an empty parameter list was given; was it moved from, or does the model have none?");
@@ -28,7 +28,7 @@ Optimizer::Optimizer(std::string_view name, std::vector<std::vector<Parameter>> 
           parameter.value.defined() && parameter.value.is_leaf() && parameter.value.requires_grad(),
           ArgumentError, name, "parameter ", parameter.name, " is ", parameter.value,
           "; it must be a leaf that requires a gradient");
-      HS_CHECK(seen.insert(parameter.value.impl()).second, ArgumentError, name, "parameter ",
+      HS_CHECK(seen.insert(parameter.value.raw_data()).second, ArgumentError, name, "parameter ",
                parameter.name, " was given twice; each must be updated once");
       slots_.push_back({parameter.value.device(), {}, 0, {}});
       parameters_.push_back(std::move(parameter));

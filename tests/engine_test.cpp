@@ -203,6 +203,7 @@ TEST(Engine, a_thousand_steps_leave_nothing_behind) {
     if (step == 10) after_warm_up = Census{};
     ASSERT_TRUE(step < 10 || Census{} == after_warm_up) << "step " << step;
   }
+  EXPECT_GT(total, 0.0);
 }
 
 TEST(Engine, a_running_total_of_losses_is_freed_with_the_total) {

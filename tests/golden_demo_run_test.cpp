@@ -93,7 +93,8 @@ Comparison replay(const json& run, nn::Module& model, DType dtype) {
     const auto* skip = std::get_if<amp::SkipLog>(&log);
     const std::string reason = skip ? std::string(name_of(skip->reason)) : "";
     const double scale = step ? step->scaler_scale : skip->scaler_scale;
-    if (out.first_mismatch.empty() && (reason != row.at("skipped") || scale != row.at("scale"))) {
+    if (out.first_mismatch.empty() && (reason != row.at("skipped").get<std::string>() ||
+                                       scale != row.at("scale").get<double>())) {
       out.first_mismatch =
           cat("step ", s, ": skipped for \"", reason, "\" at scale ", scale, ", PyTorch \"",
               row.at("skipped").get<std::string>(), "\" at ", row.at("scale").get<double>());

@@ -42,6 +42,14 @@ TEST_F(GradTagRefusal, values_written_into_a_zeroed_gradient_do_not_pass_as_scal
   }
 }
 
+TEST_F(GradTagRefusal, zeros_alone_do_not_pass_for_a_backward) {
+  loss().backward();
+  optimizer.zero_grad(false);
+  expect_refused([&] { scaler.step(optimizer); }, {"zero_grad(false)", "backward() is missing"});
+  scaled_backward();
+  EXPECT_TRUE(scaler.step(optimizer).stepped());
+}
+
 TEST_F(GradTagRefusal, scaled_gradients_are_refused_by_clip_norm_and_plain_step) {
   scaled_backward();
   expect_refused_by_all({"layer.weight", "1024"});
