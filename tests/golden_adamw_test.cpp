@@ -62,8 +62,8 @@ void expect_as_pytorch(DType dtype, double bound) {
 
 // Twelve steps of some ten roundings each, half an ulp at most: 60 ulps if all went one way, about
 // 6 as they fall. (Measured: 1 in float64, 4 in float32.)
-TEST(GoldenAdamW, float64_steps_as_pytorch) { expect_as_pytorch(DType::F64, 16 * 0x1p-52); }
-TEST(GoldenAdamW, float32_steps_as_pytorch) { expect_as_pytorch(DType::F32, 16 * 0x1p-23); }
+TEST(golden_adamw, float64_steps_as_pytorch) { expect_as_pytorch(DType::F64, 16 * 0x1p-52); }
+TEST(golden_adamw, float32_steps_as_pytorch) { expect_as_pytorch(DType::F32, 16 * 0x1p-23); }
 
 }  // namespace
 }  // namespace halfstep

@@ -23,7 +23,7 @@ void expect_near(double got, double want, double relative) {
   EXPECT_LE(std::fabs(got - want), relative * std::fabs(want) + absolute) << got << " " << want;
 }
 
-TEST(GoldenClip, norms_and_elements_are_pytorchs) {
+TEST(golden_clip, norms_and_elements_are_pytorchs) {
   const json cases = test::load_golden("clip.json").at("cases");
   ASSERT_FALSE(cases.empty());
   for (const json& example : cases) {

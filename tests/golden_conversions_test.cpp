@@ -55,13 +55,13 @@ void expect_casts(const char* key) {
   }
 }
 
-TEST(GoldenConversions, every_target_narrows_to_f16_as_pytorch) { expect_casts<Half>("f16_bits"); }
+TEST(golden_conversions, every_target_narrows_to_f16_as_pytorch) { expect_casts<Half>("f16_bits"); }
 
-TEST(GoldenConversions, every_target_narrows_to_bf16_as_pytorch) {
+TEST(golden_conversions, every_target_narrows_to_bf16_as_pytorch) {
   expect_casts<BFloat16>("bf16_bits");
 }
 
-TEST(GoldenConversions, scalar_conversions_and_casts_from_f64_agree) {
+TEST(golden_conversions, scalar_conversions_and_casts_from_f64_agree) {
   const std::vector<float> x = inputs();
   const Buffer<double> wide(x);
   Buffer<Half> f16(wide.size());

@@ -145,19 +145,21 @@ void expect_run_as_pytorch(const json& run) {
   EXPECT_LE(c.worst_param, param_bound(dtype, run.at("lr")));
 }
 
-TEST(GoldenDemoRun, all_seven_runs_are_in_the_file) { EXPECT_EQ(runs().size(), 7u); }
+TEST(golden_demo_run, all_seven_runs_are_in_the_file) { EXPECT_EQ(runs().size(), 7u); }
 
-TEST(GoldenDemoRun, f32_run_has_pytorchs_losses) { expect_run_as_pytorch(run_of("f32", -1)); }
-TEST(GoldenDemoRun, bf16_run_has_pytorchs_losses) { expect_run_as_pytorch(run_of("bf16", -1)); }
-TEST(GoldenDemoRun, f16_run_has_pytorchs_losses) { expect_run_as_pytorch(run_of("f16", -1)); }
+TEST(golden_demo_run, f32_run_has_pytorchs_losses) { expect_run_as_pytorch(run_of("f32", -1)); }
+TEST(golden_demo_run, bf16_run_has_pytorchs_losses) { expect_run_as_pytorch(run_of("bf16", -1)); }
+TEST(golden_demo_run, f16_run_has_pytorchs_losses) { expect_run_as_pytorch(run_of("f16", -1)); }
 
-TEST(GoldenDemoRun, f16_run_skips_the_spike_and_halves_the_scale) {
+TEST(golden_demo_run, f16_run_skips_the_spike_and_halves_the_scale) {
   expect_run_as_pytorch(run_of("f16", 7));
 }
-TEST(GoldenDemoRun, bf16_run_steps_through_the_spike) { expect_run_as_pytorch(run_of("bf16", 7)); }
-TEST(GoldenDemoRun, f32_run_steps_through_the_spike) { expect_run_as_pytorch(run_of("f32", 7)); }
+TEST(golden_demo_run, bf16_run_steps_through_the_spike) {
+  expect_run_as_pytorch(run_of("bf16", 7));
+}
+TEST(golden_demo_run, f32_run_steps_through_the_spike) { expect_run_as_pytorch(run_of("f32", 7)); }
 
-TEST(GoldenDemoRun, f16_run_from_2_to_the_24_backs_off_and_grows_at_pytorchs_steps) {
+TEST(golden_demo_run, f16_run_from_2_to_the_24_backs_off_and_grows_at_pytorchs_steps) {
   expect_run_as_pytorch(run_of("f16", -1, 0x1p24));
 }
 
@@ -212,10 +214,10 @@ void expect_float32_is_rejected(const json& run) {
   EXPECT_FALSE(agrees(run, c)) << "worst relative loss " << c.worst_loss;
 }
 
-TEST(GoldenDemoRun, bf16_run_rejects_float32_arithmetic) {
+TEST(golden_demo_run, bf16_run_rejects_float32_arithmetic) {
   expect_float32_is_rejected(run_of("bf16", -1));
 }
-TEST(GoldenDemoRun, f16_run_from_2_to_the_24_rejects_float32_arithmetic) {
+TEST(golden_demo_run, f16_run_from_2_to_the_24_rejects_float32_arithmetic) {
   expect_float32_is_rejected(run_of("f16", -1, 0x1p24));
 }
 
@@ -228,15 +230,15 @@ int agreements(Rounds rounds, std::string_view dtype) {
   return count;
 }
 
-TEST(GoldenDemoRun, casts_written_by_hand_agree_with_every_run) {
+TEST(golden_demo_run, casts_written_by_hand_agree_with_every_run) {
   EXPECT_EQ(agreements({}, "bf16"), 2);
   EXPECT_EQ(agreements({}, "f16"), 3);
 }
-TEST(GoldenDemoRun, a_bias_left_in_float32_is_rejected) {
+TEST(DemoRunVariants, a_bias_left_in_float32_is_rejected) {
   EXPECT_EQ(agreements({.bias = false}, "bf16"), 0);
   EXPECT_LT(agreements({.bias = false}, "f16"), 3);
 }
-TEST(GoldenDemoRun, a_weight_gradient_left_in_float32_is_rejected) {
+TEST(DemoRunVariants, a_weight_gradient_left_in_float32_is_rejected) {
   EXPECT_EQ(agreements({.weight_gradient = false}, "bf16"), 0);
   EXPECT_LT(agreements({.weight_gradient = false}, "f16"), 3);
 }

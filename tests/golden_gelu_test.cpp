@@ -74,14 +74,14 @@ void expect_float_matches(const Form& form) {
   }
 }
 
-TEST(GoldenGelu, reference_erf_form_is_pytorchs) { expect_reference_matches(load(UnaryOp::gelu)); }
-TEST(GoldenGelu, reference_tanh_form_is_pytorchs) {
+TEST(golden_gelu, reference_erf_form_is_pytorchs) { expect_reference_matches(load(UnaryOp::gelu)); }
+TEST(golden_gelu, reference_tanh_form_is_pytorchs) {
   expect_reference_matches(load(UnaryOp::gelu_tanh));
 }
-TEST(GoldenGelu, float32_erf_form_is_pytorchs_on_every_target) {
+TEST(golden_gelu, float32_erf_form_is_pytorchs_on_every_target) {
   expect_float_matches(load(UnaryOp::gelu));
 }
-TEST(GoldenGelu, float32_tanh_form_is_pytorchs_on_every_target) {
+TEST(golden_gelu, float32_tanh_form_is_pytorchs_on_every_target) {
   expect_float_matches(load(UnaryOp::gelu_tanh));
 }
 

@@ -40,7 +40,7 @@ void replay(const json& example, bool unscale_by_hand) {
   }
 }
 
-TEST(GoldenGradScaler, scale_and_tracker_follow_pytorchs) {
+TEST(golden_grad_scaler, scale_and_tracker_follow_pytorchs) {
   const json cases = test::load_golden("grad_scaler.json").at("cases");
   ASSERT_FALSE(cases.empty());
   for (const json& example : cases) {

@@ -56,8 +56,8 @@ void check_all(DType dtype) {
   }
 }
 
-TEST(GoldenLinearMse, float64_agrees_with_pytorch) { check_all(DType::F64); }
-TEST(GoldenLinearMse, float32_agrees_with_pytorch) { check_all(DType::F32); }
+TEST(golden_linear_mse, float64_agrees_with_pytorch) { check_all(DType::F64); }
+TEST(golden_linear_mse, float32_agrees_with_pytorch) { check_all(DType::F32); }
 
 }  // namespace
 }  // namespace halfstep::test

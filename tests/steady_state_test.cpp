@@ -32,13 +32,20 @@ void* count_and_allocate(size_t bytes, size_t alignment = alignof(std::max_align
 }  // namespace
 
 #if !defined(HS_ASAN)
-// The other forms (arrays, nothrow) call these. Not inlined, or the compiler sees free() meet new.
+// The nothrow forms call these. Not inlined, or the compiler sees free() meet new.
 #define HS_REPLACED [[gnu::noinline]]
 HS_REPLACED void* operator new(size_t bytes) { return count_and_allocate(bytes); }
 HS_REPLACED void* operator new(size_t bytes, std::align_val_t alignment) {
   return count_and_allocate(bytes, static_cast<size_t>(alignment));
 }
+HS_REPLACED void* operator new[](size_t bytes) { return count_and_allocate(bytes); }
+HS_REPLACED void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return count_and_allocate(bytes, static_cast<size_t>(alignment));
+}
 HS_REPLACED void operator delete(void* data) noexcept { std::free(data); }
+HS_REPLACED void operator delete[](void* data) noexcept { std::free(data); }
+HS_REPLACED void operator delete[](void* data, size_t) noexcept { std::free(data); }
+HS_REPLACED void operator delete[](void* data, std::align_val_t) noexcept { std::free(data); }
 HS_REPLACED void operator delete(void* data, size_t) noexcept { std::free(data); }
 HS_REPLACED void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
 HS_REPLACED void operator delete(void* data, size_t, std::align_val_t) noexcept { std::free(data); }
@@ -63,7 +70,7 @@ struct Counts {
 };
 
 void expect_steady(nn::Sequential& model, int64_t in, int64_t out, DType dtype,
-                   amp::AmpOptions options = {}) {
+                   amp::AmpOptions options = {}, int64_t batch = 8) {
   optim::AdamW optimizer(model.parameters(), {.lr = 1e-3});
   amp::GradScaler scaler(
       Device::cpu(), {.init_scale = 1024.0, .growth_interval = 3, .enabled = dtype == DType::F16});
@@ -71,7 +78,7 @@ void expect_steady(nn::Sequential& model, int64_t in, int64_t out, DType dtype,
   amp::AmpTrainState state(model, optimizer, scaler, std::move(options));
   amp::CsvLog csv("/dev/null");
   Generator generator(1);
-  const Tensor x = generator.normal({8, in}), y = generator.normal({8, out});
+  const Tensor x = generator.normal({batch, in}), y = generator.normal({batch, out});
   for (int step = 0; step < 12; ++step) {
     const Counts before;
     {
@@ -123,6 +130,14 @@ TEST_F(SteadyState, a_step_of_a_thousand_layers_allocates_nothing) {
     SCOPED_TRACE(name_of(dtype));
     nn::Sequential model = deep_model();
     expect_steady(model, 8, 8, dtype);
+  }
+}
+
+TEST_F(SteadyState, a_step_that_keeps_the_threads_busy_allocates_nothing) {
+  for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+    SCOPED_TRACE(name_of(dtype));
+    nn::Sequential model{nn::Linear(256, 1024), nn::GELU(), nn::Linear(1024, 64)};
+    expect_steady(model, 256, 64, dtype, {}, 256);
   }
 }
 
