@@ -35,8 +35,8 @@ void check_backoff_factor(double factor) {
 }
 
 void check_growth_interval(int64_t interval) {
-  HS_CHECK(interval >= 1, ArgumentError, "GradScaler", "growth_interval = ", interval,
-           " given; it must be at least 1");
+  HS_CHECK(interval >= 1 && interval <= int64_t{1} << 53, ArgumentError, "GradScaler",
+           "growth_interval = ", interval, " given; it must lie in [1, 2^53]");
 }
 
 /// The limits hold for the scale as float32.
@@ -152,8 +152,8 @@ StepResult GradScaler::step(optim::Optimizer& optimizer) {
     size_t grad_count = 0;
     optim::for_each_grad(optimizer.parameters(),
                          [&](size_t, const Parameter&, const LeafState&) { ++grad_count; });
-    HS_CHECK(grad_count >= state.grad_count, OrderError, "step", optimizer.name(), " has ",
-             grad_count, " gradients, and ", state.grad_count,
+    HS_CHECK(grad_count >= state.grad_count, OrderError, "step", optimizer.name(), " (scale ",
+             scale_, ") has ", grad_count, " gradients, and ", state.grad_count,
              " were unscaled; zero_grad() must not come between unscale_ and step");
     check_tags("step", optimizer, GradTag::Kind::kUnscaled);
     optim::measure_grads(optimizer.parameters(), false);

@@ -14,35 +14,33 @@ void GradScaler::check_tags(std::string_view op, const optim::Optimizer& optimiz
   optim::for_each_grad(optimizer.parameters(), [&](size_t, const Parameter& parameter,
                                                    const LeafState& leaf) {
     const GradTag tag = leaf.current_tag();
-    const std::string& name = parameter.name;
-    HS_CHECK(
-        leaf.grad->dtype != DType::F16, OrderError, op, "the gradient of ", name,
-        " is f16; keep master weights in float32 and use autocast: an f16 gradient has neither "
-        "the range nor the precision to be unscaled in");
-    HS_CHECK(tag.kind != Kind::kMixed, OrderError, op, "the gradient of ", name,
-             " is a sum of gradients with different loss scales; was zero_grad() forgotten, or a "
-             "backward called after unscale_?");
-    HS_CHECK(tag.kind != Kind::kNone, OrderError, op, "the gradient of ", name,
-             " carries no loss scale (the scaler's is ", scale_,
-             "): scale() is missing; call scaler.scale(loss).backward(), not loss.backward()");
+    const auto require = [&](bool holds, std::string_view what, std::string_view advice) {
+      HS_CHECK(holds, OrderError, op, "the gradient of ", parameter.name, what, " (its scale is ",
+               tag.scale, ", the scaler's ", scale_, ", the optimizer ", optimizer.name(), "); ",
+               advice);
+    };
+    require(
+        leaf.grad->dtype != DType::F16, " is f16",
+        "keep master weights in float32 and use autocast: an f16 gradient has neither the range "
+        "nor the precision to be unscaled in");
+    require(tag.kind != Kind::kMixed, " is a sum of gradients with different loss scales",
+            "was zero_grad() forgotten, or a backward called after unscale_?");
+    require(tag.kind != Kind::kNone, " carries no loss scale",
+            "scale() is missing: call scaler.scale(loss).backward(), not loss.backward()");
     if (tag.kind == Kind::kEmpty) {  // zeros are right at any scale, but unscale_ leaves none
-      HS_CHECK(wanted == Kind::kScaled, OrderError, op, "the gradient of ", name,
-               " was zeroed; zero_grad() must not come between unscale_ and the step of ",
-               optimizer.name());
+      require(wanted == Kind::kScaled, " was zeroed",
+              "zero_grad() must not come between unscale_ and step");
       return;
     }
-    HS_CHECK(tag.scaler == id_, OrderError, op, "the gradient of ", name,
-             " was scaled by another GradScaler (scale ", tag.scale,
-             "); use the scaler that scaled the loss");
-    HS_CHECK(tag.epoch == epoch_, OrderError, op, "the gradient of ", name, " was scaled by ",
-             tag.scale, " before the last update() of the scaler (scale now ", scale_,
-             "): update() came between; call it once, after the step of every optimizer");
-    HS_CHECK(
-        tag.kind == wanted, OrderError, op, "the gradient of ", name,
-        wanted == Kind::kScaled
-            ? " has already been unscaled since the last update(); does another optimizer hold "
-              "this parameter too?"
-            : " carries a loss scale again after unscale_; was a backward called after it?");
+    require(tag.scaler == id_, " was scaled by another GradScaler",
+            "use the scaler that scaled the loss");
+    require(tag.epoch == epoch_, " was scaled before the last update() of the scaler",
+            "update() came between; call it once, after the step of every optimizer");
+    require(tag.kind == wanted || wanted == Kind::kUnscaled,
+            " has already been unscaled since the last update()",
+            "does another optimizer hold this parameter too?");
+    require(tag.kind == wanted, " carries a loss scale again after unscale_",
+            "was a backward called after it?");
   });
 }
 

@@ -94,9 +94,9 @@ class Engine {
   void run_node(Node& node) {
     Tensor dy = std::exchange(node.pending, {});
     GradTag tag = std::exchange(node.pending_tag, {});
-    HS_CHECK(
-        !node.consumed(), GraphError, "backward", "the graph through ", node.name(),
-        " was used by an earlier backward; pass retain_graph = true to that one to use it again");
+    HS_CHECK(!node.consumed(), GraphError, "backward", "the graph through ", node.name(),
+             " was used by an earlier backward (or one that failed); pass retain_graph = true to "
+             "that one to use it again");
     if (node.tag.kind != GradTag::Kind::kEmpty) {  // a loss scaled twice has no one scale
       tag = tag == GradTag::none() ? node.tag : GradTag{GradTag::Kind::kMixed, 1.0f, 0, 0};
     }

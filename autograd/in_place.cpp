@@ -10,6 +10,7 @@ namespace halfstep {
 namespace {
 
 void check_target(std::string_view op, const Tensor& y) {
+  check_defined(op, y);
   HS_CHECK(
       y.is_leaf(), GraphError, op, y,
       " has a history; in-place ops are for tensors without one; use the function that returns "
@@ -17,6 +18,7 @@ void check_target(std::string_view op, const Tensor& y) {
 }
 
 void check_operand(std::string_view op, const Tensor& y, const Tensor& x) {
+  check_defined(op, x, 1);
   HS_CHECK(!(grad_enabled() && x.requires_grad()), GraphError, op, "operand ", x,
            " requires a gradient, which would be lost; use the function that returns a new tensor, "
            "or detach() the operand");

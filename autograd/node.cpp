@@ -37,18 +37,28 @@ void Node::add_input(const Tensor& x) {
 }
 
 void Node::save(const Tensor& x) {
-  saved_[static_cast<size_t>(saved_count_++)] = {x.impl()->storage, x.impl()->offset, x.version(),
-                                                 x.shape(), x.dtype()};
+  Saved& s = saved_[static_cast<size_t>(saved_count_++)];
+  s = {x.impl()->storage, x.impl()->offset, x.version(), x.shape(), x.dtype(), {}, 0, DType::F32};
+  const auto* cast = static_cast<const Node*>(x.impl()->grad_fn.get());
+  if (cast && cast->op() == Op::to && cast->ints[0] != 0) {
+    s.leaf = cast->input(0).leaf->storage;
+    s.leaf_version = static_cast<uint64_t>(cast->ints[1]);
+    s.leaf_dtype = cast->input(0).dtype;
+  }
 }
 
 Tensor Node::saved(int i) const {
   const Saved& s = saved_[static_cast<size_t>(i)];
-  HS_CHECK(
-      s.storage->version() == s.version, GraphError, cat(name(), " backward"), "a saved ",
-      name_of(s.dtype), s.shape, " has version ", s.storage->version(), ", expected version ",
-      s.version,
-      "; it must not be written to between forward and backward; was the optimizer stepped, or "
-      "an in-place op called, in between?");
+  constexpr std::string_view kAdvice =
+      "; it must not be written to between forward and backward; was the optimizer stepped, or an "
+      "in-place op called, in between?";
+  HS_CHECK(s.storage->version() == s.version, GraphError, cat(name(), " backward"), "a saved ",
+           name_of(s.dtype), s.shape, " has version ", s.storage->version(), ", expected version ",
+           s.version, kAdvice);
+  HS_CHECK(!s.leaf || s.leaf->version() == s.leaf_version, GraphError, cat(name(), " backward"),
+           "the ", name_of(s.leaf_dtype), s.shape, " whose ", name_of(s.dtype),
+           " cast was saved has version ", s.leaf->version(), ", expected version ", s.leaf_version,
+           kAdvice);
   return Tensor(Ref<TensorImpl>(new TensorImpl(s.storage, s.offset, s.shape, s.dtype)));
 }
 
@@ -57,7 +67,10 @@ void Node::consume() {
     edge.node.reset();
     edge.leaf.reset();
   }
-  for (Saved& s : saved_) s.storage.reset();
+  for (Saved& s : saved_) {
+    s.storage.reset();
+    s.leaf.reset();
+  }
   consumed_ = true;
 }
 

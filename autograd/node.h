@@ -48,7 +48,8 @@ class Node final : public GraphNode {
   const Edge& input(int i) const { return inputs_[static_cast<size_t>(i)]; }
   bool wants(int i) const { return input(i).wanted(); }
 
-  /// Keeps the elements of `x` for backward, and the version that they have now.
+  /// Keeps the elements of `x` for backward, and the version that they have now. If `x` is the cast
+  /// of a leaf, the leaf's version as well: its low-precision copy outlives a change of the leaf.
   void save(const Tensor& x);
   /// The i-th saved tensor; GraphError if it has been written to since.
   Tensor saved(int i) const;
@@ -74,6 +75,9 @@ class Node final : public GraphNode {
     uint64_t version = 0;
     Shape shape;
     DType dtype = DType::F32;
+    Ref<Storage> leaf;  // that was cast, if any
+    uint64_t leaf_version = 0;
+    DType leaf_dtype = DType::F32;
   };
 
   uint64_t sequence_;

@@ -23,17 +23,13 @@ Tensor low_precision_value(const Tensor& x, DType low) {
   return Tensor(copy.value).detach();
 }
 
-void to_backward(Node& node, Tensor dy, Tensor* dx) {
-  if (node.ints[0] != 0) node.saved(0);  // throws if the parameter has changed since
-  dx[0] = cast_data(dy, node.input(0).dtype);
-}
+void to_backward(Node& node, Tensor dy, Tensor* dx) { dx[0] = cast_data(dy, node.input(0).dtype); }
 
-/// A differentiable cast whose result is `value`.
-Tensor record_cast(const Tensor& x, Tensor value, bool watch) {
+/// A differentiable cast whose result is `value`. ints: whether x is a parameter, and its version.
+Tensor record_cast(const Tensor& x, Tensor value) {
   const OpCall call(Op::to, {&x});
   if (Node* node = call.record(value, to_backward)) {
-    if (watch) node->save(x);
-    node->ints[0] = watch;
+    node->ints = {x.is_leaf() ? 1 : 0, static_cast<int64_t>(x.version()), 0, 0};
   }
   return value;
 }
@@ -41,7 +37,7 @@ Tensor record_cast(const Tensor& x, Tensor value, bool watch) {
 Tensor autocast_to(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype || x.dtype() == DType::F64) return x;
   if (!is_half(dtype)) return to(x, dtype);
-  return record_cast(x, low_precision_value(x, dtype), x.is_leaf() && x.requires_grad());
+  return record_cast(x, low_precision_value(x, dtype));
 }
 
 }  // namespace
@@ -56,14 +52,14 @@ Tensor cast_data(const Tensor& x, DType dtype) {
 }
 
 Tensor to(const Tensor& x, DType dtype) {
+  check_defined("to", x);
   if (x.dtype() == dtype) return x;
-  return record_cast(x, cast_data(x, dtype), false);
+  return record_cast(x, cast_data(x, dtype));
 }
 
 OpCall::OpCall(Op op, std::initializer_list<const Tensor*> inputs) : op_(op) {
   for (const Tensor* x : inputs) {
-    HS_CHECK(x->defined(), ArgumentError, name(), "input ", count_,
-             " is undefined; every input must hold a tensor");
+    check_defined(name(), *x, count_);
     inputs_[static_cast<size_t>(count_++)] = *x;
   }
   for (int i = 1; i < count_; ++i) {

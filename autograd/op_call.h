@@ -39,6 +39,12 @@ class OpCall {
   std::array<Tensor, Node::kMaxInputs> inputs_;
 };
 
+/// ArgumentError in `op`'s name if `x`, its input number `input`, holds no tensor.
+inline void check_defined(std::string_view op, const Tensor& x, int input = 0) {
+  HS_CHECK(x.defined(), ArgumentError, op, "input ", input,
+           " is undefined; every input must hold a tensor");
+}
+
 /// The entry of a per-dtype table; DTypeError in `op`'s name if the device has no such kernel.
 template <class Fn>
 Fn kernel_for(std::string_view op, const ByDType<Fn>& table, DType dtype) {

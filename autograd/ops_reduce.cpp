@@ -85,6 +85,8 @@ Tensor norm(const Tensor& input) {
 }
 
 Tensor mse_loss(const Tensor& x_in, const Tensor& target_in, Reduction reduction) {
+  check_defined("mse_loss", x_in);
+  check_defined("mse_loss", target_in, 1);
   // The difference of halves is taken in float32 inside and outside autocast.
   const DType dtype = promote(promote(x_in.dtype(), target_in.dtype()), DType::F32);
   const Tensor x_wide = to(x_in, dtype), target_wide = to(target_in, dtype);

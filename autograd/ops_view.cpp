@@ -1,4 +1,7 @@
 // Views: reshape and rows share their input's memory and version.
+#include <algorithm>
+#include <span>
+
 #include "halfstep/autograd/op_call.h"
 #include "halfstep/autograd/ops.h"
 
@@ -34,28 +37,28 @@ Tensor reshape(const Tensor& x, const Shape& shape) {
 }
 
 Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims) {
+  const auto unknown = std::ranges::find(dims, -1);
+  if (unknown == dims.end()) return reshape(x, Shape(dims));
+  HS_CHECK(std::find(unknown + 1, dims.end(), -1) == dims.end(), ShapeError, "reshape",
+           "two extents are -1; only one can be worked out");
+  HS_CHECK(dims.size() <= Shape::kMaxRank, ShapeError, "reshape", dims.size(),
+           " dimensions given; at most ", Shape::kMaxRank, " are supported");
+  int64_t complete[Shape::kMaxRank];
+  std::ranges::copy(dims, complete);
+  const std::span<const int64_t> extents(complete, dims.size());
   int64_t known = 1;
-  int unknown = -1, i = 0;
   for (const int64_t dim : dims) {
-    if (dim == -1) {
-      HS_CHECK(unknown < 0, ShapeError, "reshape",
-               "two extents are -1; only one can be worked out");
-      unknown = i;
-    } else {
-      known *= dim;
-    }
-    ++i;
+    if (dim == -1) continue;
+    HS_CHECK(dim >= 0 && (dim == 0 || known <= x.numel() / dim + 1), ShapeError, "reshape", x,
+             " with an extent of ", dim,
+             " asked for; extents must not be negative, nor multiply to more than the elements");
+    known *= dim;
   }
-  if (unknown < 0) return reshape(x, Shape(dims));
   HS_CHECK(known > 0 && x.numel() % known == 0, ShapeError, "reshape", x,
            " with the known extents' product ", known,
            " given; it must divide the number of elements");
-  int64_t complete[Shape::kMaxRank];
-  HS_CHECK(dims.size() <= Shape::kMaxRank, ShapeError, "reshape", dims.size(),
-           " dimensions given; at most ", Shape::kMaxRank, " are supported");
-  std::ranges::copy(dims, complete);
-  complete[unknown] = x.numel() / known;
-  return reshape(x, Shape(std::span<const int64_t>(complete, dims.size())));
+  complete[unknown - dims.begin()] = x.numel() / known;
+  return reshape(x, Shape(extents));
 }
 
 Tensor rows(const Tensor& x, int64_t begin, int64_t end) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "halfstep/core/kernels.h"
+#include "halfstep/core/pool.h"
 
 namespace halfstep {
 namespace {
@@ -97,13 +98,13 @@ void cached_deallocate(void* data, size_t bytes, Device device) noexcept {
   const std::lock_guard lock(cache.mutex);
   --cache.stats.live_blocks;
   cache.stats.live_bytes -= block;
-#if defined(__SANITIZE_ADDRESS__)
-  kernels(device).deallocate(data, block);  // no reuse: use after free is seen
-  ++cache.stats.system_deallocations;
-#else
+  if (!kRecycleMemory) {
+    kernels(device).deallocate(data, block);
+    ++cache.stats.system_deallocations;
+    return;
+  }
   cache.waiting[class_of(block)].push_back(data);
   cache.stats.cached_bytes += block;
-#endif
 }
 
 AllocatorStats allocator_stats(Device device) {

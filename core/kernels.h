@@ -91,7 +91,7 @@ using UnaryFn = void (*)(const void* x, void* y, int64_t n);
 using UnaryBackwardFn = void (*)(const void* dy, const void* saved, void* dx, int64_t n);
 using BinaryFn = void (*)(const void* lhs, const void* rhs, void* y, const BinaryLayout& layout);
 /// Gradient with respect to one operand, still spread over [rows, cols]. lhs and rhs are null when
-/// the op's backward needs nothing.
+/// the op's backward needs nothing; one that it does not read may be any memory as large as dy.
 using BinaryBackwardFn = void (*)(const void* dy, const void* lhs, const void* rhs, void* out,
                                   const BinaryLayout& layout);
 

@@ -16,7 +16,12 @@ enum class CastPolicy : uint8_t {
 };
 
 /// What a backward formula reads besides the incoming gradient.
-enum class BackwardNeeds : uint8_t { kNothing, kInput, kOutput };
+enum class BackwardNeeds : uint8_t {
+  kNothing,
+  kInput,
+  kOutput,
+  kOther,  ///< of a binary op: each operand's gradient reads the other operand only
+};
 
 enum class UnaryOp : uint8_t {
 #define HS_UNARY(name, ...) name,

@@ -1,5 +1,5 @@
 // The small pool: one free list per size class behind one mutex. Memory goes back to the system
-// only at exit. Under AddressSanitizer it passes through, so that use after free is seen.
+// only at exit.
 #include "halfstep/core/pool.h"
 
 #include <array>
@@ -17,18 +17,6 @@ constexpr size_t kObjectsPerChunk = 64;
 struct FreeBlock {
   FreeBlock* next;
 };
-
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kPassThrough = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-constexpr bool kPassThrough = true;
-#else
-constexpr bool kPassThrough = false;
-#endif
-#else
-constexpr bool kPassThrough = false;
-#endif
 
 struct Pool {
   std::mutex mutex;
@@ -56,7 +44,7 @@ void refill(FreeBlock*& list, size_t block_bytes) {
 void* pool_allocate(size_t bytes) {
   Pool& p = pool();
   const size_t size_class = class_of(bytes);
-  if (kPassThrough || size_class >= kClassCount) {
+  if (!kRecycleMemory || size_class >= kClassCount) {
     void* block = ::operator new(bytes);
     p.live.fetch_add(1, std::memory_order_relaxed);
     return block;
@@ -75,7 +63,7 @@ void pool_deallocate(void* pointer, size_t bytes) noexcept {
   Pool& p = pool();
   p.live.fetch_sub(1, std::memory_order_relaxed);
   const size_t size_class = class_of(bytes);
-  if (kPassThrough || size_class >= kClassCount) {
+  if (!kRecycleMemory || size_class >= kClassCount) {
     ::operator delete(pointer);
     return;
   }

@@ -6,6 +6,19 @@
 
 namespace halfstep {
 
+// Under AddressSanitizer nothing is recycled, so that use after free is seen.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kRecycleMemory = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+inline constexpr bool kRecycleMemory = false;
+#else
+inline constexpr bool kRecycleMemory = true;
+#endif
+#else
+inline constexpr bool kRecycleMemory = true;
+#endif
+
 /// Memory for an object of `bytes`, from a free list of its size class (multiples of 64 bytes;
 /// above 1 KiB straight from operator new). Thread-safe; throws std::bad_alloc.
 void* pool_allocate(size_t bytes);

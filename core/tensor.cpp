@@ -176,7 +176,8 @@ BinaryLayout broadcast(std::string_view op, const Tensor& lhs, const Tensor& rhs
   const Shape& a = lhs.shape();
   const Shape& b = rhs.shape();
   if (a == b) return layout(Spread::kFull, Spread::kFull, a);
-  if (is_scalar(b)) return layout(Spread::kFull, Spread::kScalar, a);
+  if (is_scalar(b) && !(is_scalar(a) && b.rank() > a.rank()))
+    return layout(Spread::kFull, Spread::kScalar, a);
   if (is_scalar(a)) return layout(Spread::kScalar, Spread::kFull, b);
   if (is_row_of(b, a)) return layout(Spread::kFull, Spread::kRow, a);
   if (is_row_of(a, b)) return layout(Spread::kRow, Spread::kFull, b);

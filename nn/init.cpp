@@ -9,6 +9,7 @@ namespace halfstep::nn {
 
 Tensor fan_in_uniform(Generator& generator, const Shape& shape, int64_t fan_in, DType dtype,
                       Device device) {
+  kernels(device);  // throws before anything is drawn if the device is not there
   const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in));
   const Tensor host = generator.uniform(shape, -bound, bound, dtype);
   if (device.is_cpu()) return host;

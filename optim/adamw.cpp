@@ -8,19 +8,20 @@ namespace halfstep::optim {
 namespace {
 
 void check_lr(double lr) {
-  HS_CHECK(std::isfinite(lr) && lr >= 0.0, ArgumentError, "AdamW", "lr = ", lr,
-           " given; it must be finite and not negative");
+  HS_CHECK(is_finite_float32(lr) && lr >= 0.0, ArgumentError, "AdamW", "lr = ", lr,
+           " given; it must be finite in float32 and not negative");
 }
 
 void check_options(const AdamWOptions& o) {
   check_lr(o.lr);
   HS_CHECK(o.beta1 >= 0.0 && o.beta1 < 1.0 && o.beta2 >= 0.0 && o.beta2 < 1.0, ArgumentError,
            "AdamW", "betas ", o.beta1, " and ", o.beta2, " given; both must be in [0, 1)");
-  HS_CHECK(std::isfinite(o.eps) && o.eps > 0.0 && static_cast<float>(o.eps) > 0.0f, ArgumentError,
-           "AdamW", "eps = ", o.eps,
+  HS_CHECK(is_finite_float32(o.eps) && static_cast<float>(o.eps) > 0.0f, ArgumentError, "AdamW",
+           "eps = ", o.eps,
            " given; it must be finite and positive in float32, or a zero gradient divides 0 by 0");
-  HS_CHECK(std::isfinite(o.weight_decay) && o.weight_decay >= 0.0, ArgumentError, "AdamW",
-           "weight_decay = ", o.weight_decay, " given; it must be finite and not negative");
+  HS_CHECK(is_finite_float32(o.lr * o.weight_decay) && o.weight_decay >= 0.0, ArgumentError,
+           "AdamW", "weight_decay = ", o.weight_decay,
+           " given; it and lr times it must be finite in float32, and it not negative");
 }
 
 std::vector<std::vector<Parameter>> take_parameters(std::vector<AdamWGroup>& groups) {

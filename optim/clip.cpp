@@ -105,8 +105,8 @@ double clip_grad_norm_(std::span<const Parameter> parameters, double max_norm,
 }
 
 void clip_grad_value_(std::span<const Parameter> parameters, double clip_value) {
-  HS_CHECK(clip_value > 0.0, ArgumentError, "clip_grad_value_", "clip_value = ", clip_value,
-           " given; it must be > 0");
+  HS_CHECK(static_cast<float>(clip_value) > 0.0f, ArgumentError, "clip_grad_value_",
+           "clip_value = ", clip_value, " given; it must be > 0 in float32");
   check_tags("clip_grad_value_", parameters);
   warn_if_empty("clip_grad_value_", parameters);
   for_each_grad(parameters, [&](size_t, const Parameter&, LeafState& leaf) {

@@ -2,6 +2,7 @@
 // masters for half parameters. Serves step 9 of a training step.
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <span>
 #include <string>
@@ -12,6 +13,9 @@
 #include "halfstep/core/state_dict.h"
 
 namespace halfstep::optim {
+
+/// Whether `value` is finite in the arithmetic of a step.
+inline bool is_finite_float32(double value) { return std::isfinite(static_cast<float>(value)); }
 
 class Optimizer {
  public:

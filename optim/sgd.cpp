@@ -8,18 +8,19 @@ namespace halfstep::optim {
 namespace {
 
 void check_lr(double lr) {
-  HS_CHECK(std::isfinite(lr) && lr >= 0.0, ArgumentError, "SGD", "lr = ", lr,
-           " given; it must be finite and not negative");
+  HS_CHECK(is_finite_float32(lr) && lr >= 0.0, ArgumentError, "SGD", "lr = ", lr,
+           " given; it must be finite in float32 and not negative");
 }
 
 void check_options(const SGDOptions& o) {
   check_lr(o.lr);
-  HS_CHECK(std::isfinite(o.momentum) && o.momentum >= 0.0, ArgumentError, "SGD",
-           "momentum = ", o.momentum, " given; it must be finite and not negative");
-  HS_CHECK(std::isfinite(o.dampening), ArgumentError, "SGD", "dampening = ", o.dampening,
-           " given; it must be finite");
-  HS_CHECK(std::isfinite(o.weight_decay) && o.weight_decay >= 0.0, ArgumentError, "SGD",
-           "weight_decay = ", o.weight_decay, " given; it must be finite and not negative");
+  HS_CHECK(is_finite_float32(o.momentum) && o.momentum >= 0.0, ArgumentError, "SGD",
+           "momentum = ", o.momentum, " given; it must be finite in float32 and not negative");
+  HS_CHECK(is_finite_float32(o.dampening), ArgumentError, "SGD", "dampening = ", o.dampening,
+           " given; it must be finite in float32");
+  HS_CHECK(is_finite_float32(o.weight_decay) && o.weight_decay >= 0.0, ArgumentError, "SGD",
+           "weight_decay = ", o.weight_decay,
+           " given; it must be finite in float32 and not negative");
   HS_CHECK(!o.nesterov || (o.momentum > 0.0 && o.dampening == 0.0), ArgumentError, "SGD",
            "nesterov with momentum ", o.momentum, " and dampening ", o.dampening,
            " given; it needs momentum > 0 and no dampening");

@@ -222,7 +222,7 @@ TEST(Gemm, halves_are_rounded_once_after_the_bias) {
   }
 }
 
-TEST(Gemm, many_threads_at_once_get_the_same_bits) {  // CPU-1
+TEST(Gemm, many_threads_at_once_get_the_same_bits) {
   const Product<float> product(128, 512, 1152, false, false, false);
   Buffer<float> alone(product.m * product.n);
   product.run(every_target().front(), alone.data());
@@ -241,7 +241,7 @@ TEST(Gemm, many_threads_at_once_get_the_same_bits) {  // CPU-1
   EXPECT_EQ(wrong, std::vector<int>(16, 0));
 }
 
-TEST(Gemm, works_in_a_child_of_fork_and_in_its_parent) {  // CPU-4
+TEST(Gemm, works_in_a_child_of_fork_and_in_its_parent) {
 #ifdef HALFSTEP_TSAN
   GTEST_SKIP() << "ThreadSanitizer ends a child of fork that starts threads";
 #endif

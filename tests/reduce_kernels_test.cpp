@@ -109,7 +109,7 @@ std::vector<double> sums_of(const std::vector<double>& values, double divisor) {
   return results;
 }
 
-TEST(ReduceSum, the_mean_of_many_halves_does_not_overflow) {  // CV-7
+TEST(ReduceSum, the_mean_of_many_halves_does_not_overflow) {
   for (const size_t n : {size_t{100000}, size_t{65520}}) {
     for (const double mean : sums_of<Half>(std::vector<double>(n, 1.0), static_cast<double>(n))) {
       EXPECT_EQ(mean, 1.0) << n;
@@ -122,7 +122,7 @@ TEST(ReduceSum, the_mean_of_many_halves_does_not_overflow) {  // CV-7
   }
 }
 
-TEST(ReduceSum, sums_of_halves_do_not_stick) {  // CV-8: 256 in BF16, 32 in F16
+TEST(ReduceSum, sums_of_halves_do_not_stick) {  // they would at 256 in BF16, 32 in F16
   for (const double sum : sums_of<BFloat16>(std::vector<double>(1600, 1.0), 1.0)) {
     EXPECT_EQ(sum, 1600.0);
   }
@@ -186,7 +186,7 @@ double norm_of(const Target& target, const std::vector<double>& values) {
   return convert<double>(y[0]);
 }
 
-TEST(Norm, squares_do_not_overflow) {  // NF-2
+TEST(Norm, squares_do_not_overflow) {
   const double largest = std::numeric_limits<float>::max();
   for (const Target& target : every_target()) {
     const auto norm = [&](size_t n, double x) { return norm_of<float>(target, std::vector(n, x)); };
@@ -197,7 +197,7 @@ TEST(Norm, squares_do_not_overflow) {  // NF-2
   }
 }
 
-TEST(Norm, of_halves_does_not_overflow_inside) {  // NF-4
+TEST(Norm, of_halves_does_not_overflow_inside) {
   for (const Target& target : every_target()) {
     EXPECT_EQ(norm_of<Half>(target, {300.0}), 300.0);
     EXPECT_EQ(norm_of<Half>(target, std::vector<double>(4096, 100.0)), 6400.0);

@@ -169,7 +169,7 @@ TEST(Sweep, what_counts_is_the_value_after_unscaling) {
   }
 }
 
-TEST(Sweep, squares_neither_overflow_nor_vanish) {  // NF-2, NF-4
+TEST(Sweep, squares_neither_overflow_nor_vanish) {
   const double largest = std::numeric_limits<float>::max();
   for (const Target& target : every_target()) {
     const auto norm = [&]<class T>(T, size_t n, double value) {
