@@ -107,7 +107,7 @@ GradScaler::OptimizerState& GradScaler::state_of(const optim::Optimizer& optimiz
   for (OptimizerState& state : optimizers_) {
     if (state.optimizer_id == optimizer.id()) return state;
   }
-  optimizers_.push_back({optimizer.id(), Stage::kReady, 0, {}});
+  optimizers_.push_back({optimizer.id(), Stage::kReady, 0, 0, {}});
   return optimizers_.back();
 }
 
@@ -124,10 +124,10 @@ void GradScaler::unscale_(optim::Optimizer& optimizer) {
            "update() after it");
   if (!has_gradient(optimizer)) return;
   check_tags("unscale_", optimizer, GradTag::Kind::kScaled);
-  check_reached("unscale_", optimizer);
   optim::unscale_grads(optimizer.parameters(),
                        static_cast<float>(1.0 / static_cast<double>(scale_)));
   state.grad_count = 0;
+  state.step_count = optimizer.step_count();
   optim::for_each_grad(optimizer.parameters(), [&](size_t, const Parameter&, LeafState& leaf) {
     if (kGradTags) leaf.tag = {GradTag::Kind::kUnscaled, scale_, id_, epoch_};
     ++state.grad_count;
@@ -155,6 +155,11 @@ StepResult GradScaler::step(optim::Optimizer& optimizer) {
     HS_CHECK(grad_count >= state.grad_count, OrderError, "step", optimizer.name(), " (scale ",
              scale_, ") has ", grad_count, " gradients, and ", state.grad_count,
              " were unscaled; zero_grad() must not come between unscale_ and step");
+    HS_CHECK(
+        optimizer.step_count() == state.step_count, OrderError, "step", optimizer.name(),
+        " (scale ", scale_,
+        ") has stepped on these gradients already: optimizer.step() was called after unscale_; "
+        "call scaler.step(optimizer) instead of it");
     check_tags("step", optimizer, GradTag::Kind::kUnscaled);
     optim::measure_grads(optimizer.parameters(), false);
     note_non_finite(optimizer, state);
@@ -204,8 +209,9 @@ void GradScaler::update(double new_scale) {
   start_epoch();
 }
 
-void GradScaler::abandon() {
-  if (is_enabled()) start_epoch();
+void GradScaler::abandon(const optim::Optimizer& optimizer) {
+  std::erase_if(optimizers_,
+                [&](const OptimizerState& state) { return state.optimizer_id == optimizer.id(); });
 }
 
 void GradScaler::start_epoch() {

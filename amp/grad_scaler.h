@@ -63,9 +63,9 @@ class GradScaler {
   void update();
   /// Sets the scale instead; the growth tracker is left alone. Needs no checked optimizer.
   void update(double new_scale);
-  /// Forgets what was unscaled or stepped since the last update, for an iteration that an exception
-  /// cut short. Scale and tracker stay; gradients that still carry the scale are stale from now on.
-  void abandon();
+  /// Forgets that `optimizer` was unscaled or stepped since the last update, for an iteration that
+  /// an exception cut short. Scale, tracker and other optimizers stay as they are.
+  void abandon(const optim::Optimizer& optimizer);
 
   bool is_enabled() const { return options_.enabled; }
   Device device() const { return device_; }
@@ -100,6 +100,7 @@ class GradScaler {
     uint64_t optimizer_id;
     Stage stage;
     size_t grad_count;      // gradients that unscale_ has seen
+    uint64_t step_count;    // of the optimizer at that time
     StepResult non_finite;  // outcome kSkippedNonFinite if unscale_ or step found one
   };
 
@@ -107,7 +108,6 @@ class GradScaler {
   OptimizerState& state_of(const optim::Optimizer& optimizer);
   void check_tags(std::string_view op, const optim::Optimizer& optimizer,
                   GradTag::Kind wanted) const;
-  void check_reached(std::string_view op, const optim::Optimizer& optimizer) const;
   void note_non_finite(const optim::Optimizer& optimizer, OptimizerState& state) const;
   void start_epoch();
 

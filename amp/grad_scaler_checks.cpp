@@ -11,8 +11,9 @@ void GradScaler::check_tags(std::string_view op, const optim::Optimizer& optimiz
                             GradTag::Kind wanted) const {
   using Kind = GradTag::Kind;
   if constexpr (!kGradTags) return;
-  optim::for_each_grad(optimizer.parameters(), [&](size_t, const Parameter& parameter,
-                                                   const LeafState& leaf) {
+  bool reached = false;
+  optim::for_each_listed_grad(optimizer.parameters(), [&](const Parameter& parameter,
+                                                          const LeafState& leaf) {
     const GradTag tag = leaf.current_tag();
     const auto require = [&](bool holds, std::string_view what, std::string_view advice) {
       HS_CHECK(holds, OrderError, op, "the gradient of ", parameter.name, what, " (its scale is ",
@@ -41,17 +42,8 @@ void GradScaler::check_tags(std::string_view op, const optim::Optimizer& optimiz
             "does another optimizer hold this parameter too?");
     require(tag.kind == wanted, " carries a loss scale again after unscale_",
             "was a backward called after it?");
+    reached = true;
   });
-}
-
-// Zeros alone say that zero_grad(false) was called and backward was not.
-void GradScaler::check_reached(std::string_view op, const optim::Optimizer& optimizer) const {
-  if constexpr (!kGradTags) return;
-  bool reached = false;
-  optim::for_each_grad(optimizer.parameters(),
-                       [&](size_t, const Parameter&, const LeafState& leaf) {
-                         reached = reached || leaf.tag.kind == GradTag::Kind::kScaled;
-                       });
   HS_CHECK(reached, OrderError, op, "all gradients of ", optimizer.name(),
            " are zeros left by zero_grad(false), and the scaler's scale is ", scale_,
            ": scaler.scale(loss).backward() is missing");

@@ -25,12 +25,14 @@ AmpTrainState::AmpTrainState(nn::Module& model, optim::Optimizer& optimizer, Gra
 }
 
 StepOrSkipLog AmpTrainState::step(const Tensor& inputs, const Tensor& targets) {
+  HS_CHECK(inputs.defined() && targets.defined(), ArgumentError, "AmpTrainState", "inputs ", inputs,
+           " and targets ", targets, " given; both must hold tensors");
   try {
     StepOrSkipLog log = run(inputs, targets);
     ++next_step_;
     return log;
   } catch (...) {
-    scaler_.abandon();
+    scaler_.abandon(optimizer_);
     throw;
   }
 }

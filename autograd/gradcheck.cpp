@@ -16,10 +16,21 @@ double central_difference(const std::function<Tensor(const std::vector<Tensor>&)
                           const std::vector<double>& cotangent, double step) {
   const NoGrad no_grad;
   const double centre = x.data<double>()[i];
-  x.mutable_data<double>()[i] = centre + step;
-  const std::vector<double> above = fn(inputs).to_vector<double>();
-  x.mutable_data<double>()[i] = centre - step;
-  const std::vector<double> below = fn(inputs).to_vector<double>();
+  const auto output_at = [&](double value) {
+    x.mutable_data<double>()[i] = value;
+    std::vector<double> y = fn(inputs).to_vector<double>();
+    HS_CHECK(y.size() == cotangent.size(), ShapeError, "gradcheck", "the function returned ",
+             y.size(), " elements, and ", cotangent.size(), " at first; the shape must not change");
+    return y;
+  };
+  std::vector<double> above, below;
+  try {
+    above = output_at(centre + step);
+    below = output_at(centre - step);
+  } catch (...) {  // the caller's input is as it was
+    x.mutable_data<double>()[i] = centre;
+    throw;
+  }
   x.mutable_data<double>()[i] = centre;
   double product = 0.0;
   for (size_t j = 0; j < cotangent.size(); ++j) product += cotangent[j] * (above[j] - below[j]);

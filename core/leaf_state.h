@@ -63,11 +63,12 @@ struct LeafState : Pooled {
   Ref<TensorImpl> grad;
   GradTag tag;
   GradRecord record;
-  CastCopy copies[2];          // F16, BF16
-  uint64_t last_visit = 0;     // of a walk over parameters, so that each counts once
-  int64_t pending_index = -1;  // the engine's scratch during one backward
+  uint64_t zeroed_version = 0;  // of the gradient's storage when it was last known to be all zeros
+  CastCopy copies[2];           // F16, BF16
+  uint64_t last_visit = 0;      // of a walk over parameters, so that each counts once
+  int64_t pending_index = -1;   // the engine's scratch during one backward
 
-  /// The tag, but `none` for zeros of zero_grad that have been written to since (or may have been).
+  /// The tag, but `none` for zeros of zero_grad that have been written to since.
   GradTag current_tag() const;
   CastCopy& copy(DType low) { return copies[low == DType::F16 ? 0 : 1]; }
 };

@@ -124,9 +124,9 @@ T next_below(T x) {
 /// to `end` becomes the one below it; NaN means that there is no end.
 template <class Fn>
 Tensor draw(Generator& generator, const Shape& shape, DType dtype, double end, Fn&& from_word) {
+  Tensor y = Tensor::empty(shape, dtype);  // what may fail comes before the draw
   std::vector<uint32_t> words(static_cast<size_t>(shape.numel()));
   generator.fill_bits(words);
-  Tensor y = Tensor::empty(shape, dtype);
   void* out = y.mutable_raw_data();
   visit_dtype(dtype, [&](auto element) {
     using T = decltype(element);
@@ -142,8 +142,8 @@ Tensor draw(Generator& generator, const Shape& shape, DType dtype, double end, F
 }  // namespace
 
 Tensor Generator::uniform(const Shape& shape, double low, double high, DType dtype) {
-  HS_CHECK(std::isfinite(low) && std::isfinite(high) && low <= high, ArgumentError, "uniform",
-           "range [", low, ", ", high, ") given; both ends must be finite and in order");
+  HS_CHECK(std::isfinite(high - low) && low <= high, ArgumentError, "uniform", "range [", low, ", ",
+           high, ") given; both ends and the width must be finite, and in order");
   const double end = low < high ? high : std::numeric_limits<double>::quiet_NaN();
   return draw(*this, shape, dtype, end, [=](uint32_t word) {
     return low + (high - low) * (static_cast<double>(word >> 8) * 0x1p-24);
@@ -160,7 +160,8 @@ Tensor Generator::normal(const Shape& shape, double mean, double stddev, DType d
 }
 
 std::vector<int64_t> Generator::permutation(int64_t n) {
-  HS_CHECK(n >= 0, ArgumentError, "permutation", n, " elements asked for; n must not be negative");
+  HS_CHECK(n >= 0 && n <= int64_t{1} << 40, ArgumentError, "permutation", n,
+           " elements asked for; n must lie in [0, 2^40]");
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), int64_t{0});
   std::vector<uint32_t> words(2 * static_cast<size_t>(n));

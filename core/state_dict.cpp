@@ -20,6 +20,13 @@ int64_t StateReader::whole_number(const std::string& key, double least) {
   return static_cast<int64_t>(value);
 }
 
+bool StateReader::flag(const std::string& key) {
+  const double value = number(key);
+  HS_CHECK(value == 0.0 || value == 1.0, ArgumentError, op_, key, " = ", value,
+           " given; it must be 0 or 1");
+  return value == 1.0;
+}
+
 Tensor StateReader::tensor(const std::string& key, const Tensor& like) {
   const auto found = state_.tensors.find(key);
   HS_CHECK(found != state_.tensors.end(), ArgumentError, op_, "the tensor ", key,

@@ -25,6 +25,8 @@ class StateReader {
   double number(const std::string& key);
   /// A whole number in [least, 2^53].
   int64_t whole_number(const std::string& key, double least);
+  /// 0 or 1.
+  bool flag(const std::string& key);
   bool has_tensor(const std::string& key) const { return state_.tensors.contains(key); }
   /// A copy; shape, dtype and device must be those of `like`.
   Tensor tensor(const std::string& key, const Tensor& like);

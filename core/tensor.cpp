@@ -143,13 +143,12 @@ void Tensor::zero_grad(bool set_to_none) {
   }
   leaf.tag = {};
   leaf.record = {};
-  if (leaf.grad) leaf.record = {true, true, leaf.grad->storage->version(), {0.0, -1, 0.0f}};
+  if (leaf.grad) leaf.zeroed_version = leaf.grad->storage->version();
 }
 
 GradTag LeafState::current_tag() const {
-  if (tag.kind != GradTag::Kind::kEmpty || !grad) return tag;
-  const bool fresh = record.valid && record.has_sum && record.version == grad->storage->version();
-  return fresh && record.sweep.sum_squares == 0.0 ? tag : GradTag::none();
+  const bool written_to = grad && grad->storage->version() != zeroed_version;
+  return tag.kind == GradTag::Kind::kEmpty && written_to ? GradTag::none() : tag;
 }
 
 Tensor Tensor::detach() const {

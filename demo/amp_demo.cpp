@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <exception>
 #include <new>
 #include <string>
@@ -36,6 +37,7 @@ int report(std::string_view message, int status) {
 int main(int argc, char** argv) {
   using namespace halfstep::demo;
   occupy_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk: an error, not an end
   try {
     const CommandLine command = parse_command_line(argc, argv);
     Output output;

@@ -43,11 +43,13 @@ Spread spread_of(const Table& table, int64_t column, const std::vector<int64_t>&
   const auto n = static_cast<double>(rows.size());
   if (low == high) return {low, 1.0};
   const double mean = sum / n;
+  const double width = high - low;  // squares of shares of it neither overflow nor vanish
   double squares = 0.0;
   for (const int64_t row : rows) {
-    squares += (table.at(row, column) - mean) * (table.at(row, column) - mean);
+    const double share = (table.at(row, column) - mean) / width;
+    squares += share * share;
   }
-  return {mean, std::sqrt(squares / n)};
+  return {mean, width * std::sqrt(squares / n)};
 }
 
 }  // namespace

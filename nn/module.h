@@ -32,6 +32,8 @@ class Module {
   void register_module(const std::string& name, const Module& child);
 
  private:
+  void check_name(const std::string& name) const;
+
   std::vector<Parameter> parameters_;
 };
 

@@ -1,27 +1,27 @@
 // AdamW: option checks, state and the scalars of one step.
 #include "halfstep/optim/adamw.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 namespace halfstep::optim {
 namespace {
 
-void check_lr(double lr) {
-  HS_CHECK(is_finite_float32(lr) && lr >= 0.0, ArgumentError, "AdamW", "lr = ", lr,
-           " given; it must be finite in float32 and not negative");
-}
-
 void check_options(const AdamWOptions& o) {
-  check_lr(o.lr);
   HS_CHECK(o.beta1 >= 0.0 && o.beta1 < 1.0 && o.beta2 >= 0.0 && o.beta2 < 1.0, ArgumentError,
            "AdamW", "betas ", o.beta1, " and ", o.beta2, " given; both must be in [0, 1)");
+  // The first step divides lr by 1 - beta1; later ones by more.
+  HS_CHECK(o.lr >= 0.0 && is_finite_float32(o.lr / (1.0 - o.beta1)), ArgumentError, "AdamW",
+           "lr = ", o.lr,
+           " given; it must not be negative, and lr / (1 - beta1) finite in float32");
   HS_CHECK(is_finite_float32(o.eps) && static_cast<float>(o.eps) > 0.0f, ArgumentError, "AdamW",
            "eps = ", o.eps,
            " given; it must be finite and positive in float32, or a zero gradient divides 0 by 0");
-  HS_CHECK(is_finite_float32(o.lr * o.weight_decay) && o.weight_decay >= 0.0, ArgumentError,
-           "AdamW", "weight_decay = ", o.weight_decay,
-           " given; it and lr times it must be finite in float32, and it not negative");
+  HS_CHECK(o.weight_decay >= 0.0 && is_finite_float32(o.weight_decay) &&
+               is_finite_float32(o.lr * o.weight_decay),
+           ArgumentError, "AdamW", "weight_decay = ", o.weight_decay, " given with lr = ", o.lr,
+           "; it must not be negative, and it and lr times it finite in float32");
 }
 
 std::vector<std::vector<Parameter>> take_parameters(std::vector<AdamWGroup>& groups) {
@@ -50,8 +50,10 @@ AdamW::AdamW(std::vector<AdamWGroup> groups)
 }
 
 void AdamW::set_lr(size_t group, double lr) {
-  check_lr(lr);
-  options_[check_group(group)].lr = lr;
+  AdamWOptions changed = options(group);
+  changed.lr = lr;
+  check_options(changed);
+  options_[group] = changed;
 }
 
 void AdamW::update(size_t i, StepArrays& arrays, DType dtype) {
@@ -95,13 +97,10 @@ std::function<void()> AdamW::load(StateReader& reader) {
   std::vector<AdamWOptions> options(options_.size());
   for (size_t g = 0; g < options.size(); ++g) {
     const std::string group = cat("param_groups.", g, ".");
-    options[g] = {reader.number(group + "lr"),
-                  reader.number(group + "betas.0"),
-                  reader.number(group + "betas.1"),
-                  reader.number(group + "eps"),
-                  reader.number(group + "weight_decay"),
-                  reader.number(group + "amsgrad") != 0.0,
-                  reader.number(group + "maximize") != 0.0};
+    options[g] = {reader.number(group + "lr"),           reader.number(group + "betas.0"),
+                  reader.number(group + "betas.1"),      reader.number(group + "eps"),
+                  reader.number(group + "weight_decay"), reader.flag(group + "amsgrad"),
+                  reader.flag(group + "maximize")};
     check_options(options[g]);
   }
   std::vector<State> states(state_.size());
@@ -113,9 +112,16 @@ std::function<void()> AdamW::load(StateReader& reader) {
       const Tensor zeros = zeros_for(i);
       return s.step > 0 ? reader.tensor(key + name, zeros) : zeros;
     };
+    const auto square = [&](const char* name) {  // its root is taken
+      const Tensor value = moment(name);
+      const std::vector<double> elements = value.to_vector<double>();
+      HS_CHECK(std::ranges::none_of(elements, [](double x) { return x < 0.0; }), ArgumentError,
+               reader.op(), key, name, " has a negative element; it must hold mean squares");
+      return value;
+    };
     s.exp_avg = moment("exp_avg");
-    s.exp_avg_sq = moment("exp_avg_sq");
-    if (options[group_of(i)].amsgrad) s.max_exp_avg_sq = moment("max_exp_avg_sq");
+    s.exp_avg_sq = square("exp_avg_sq");
+    if (options[group_of(i)].amsgrad) s.max_exp_avg_sq = square("max_exp_avg_sq");
   }
   return [this, options = std::move(options), states = std::move(states)]() mutable {
     options_.swap(options);

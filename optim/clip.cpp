@@ -17,7 +17,7 @@ void check_max_norm(std::string_view op, double max_norm) {
 /// Throws unless every gradient is free of loss scales.
 void check_tags(std::string_view op, std::span<const Parameter> parameters) {
   if constexpr (!kGradTags) return;
-  for_each_grad(parameters, [&](size_t, const Parameter& parameter, const LeafState& leaf) {
+  for_each_listed_grad(parameters, [&](const Parameter& parameter, const LeafState& leaf) {
     HS_CHECK(leaf.tag.kind != GradTag::Kind::kScaled, OrderError, op, "the gradient of ",
              parameter.name, " is still multiplied by the loss scale ", leaf.tag.scale,
              "; call scaler.unscale_(optimizer) first");
@@ -42,7 +42,9 @@ double norm_of(std::span<const Parameter> parameters) {
 void scale_grads(std::span<const Parameter> parameters, double factor) {
   for_each_grad(parameters, [&](size_t, const Parameter&, LeafState& leaf) {
     Tensor grad(leaf.grad);
+    const bool stays_zero = leaf.zeroed_version == grad.version();
     grad.mul_(factor);
+    if (stays_zero) leaf.zeroed_version = grad.version();
     leaf.record.version = grad.version();
     leaf.record.has_sum = false;
   });
@@ -130,8 +132,12 @@ double clip_scaled_grad_norm_(std::span<const Parameter> parameters, double max_
              OrderError, kOp, "the gradient of ", parameter.name, " does not carry the loss scale ",
              scale, "; every gradient must; for unscaled gradients use clip_grad_norm_");
   });
+  const double scaled_norm = max_norm * scale;
+  HS_CHECK(scaled_norm > 0.0 && std::isfinite(scaled_norm) == std::isfinite(max_norm),
+           ArgumentError, kOp, "max_norm = ", max_norm, " times scale = ", scale,
+           " given; the product must stay within float64");
   warn_if_empty(kOp, parameters);
-  return clip(parameters, max_norm * scale).pre / scale;
+  return clip(parameters, scaled_norm).pre / scale;
 }
 
 }  // namespace halfstep::optim

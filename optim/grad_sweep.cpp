@@ -7,27 +7,36 @@ namespace halfstep::optim {
 namespace {
 
 /// Runs `sweep(table, items)` over the gradients that `wanted` picks, one call per run of
-/// parameters on the same device (so one call when all are), then marks their records fresh.
+/// parameters on the same device (so one call when all are). Records become fresh only after their
+/// sweep: one that throws leaves none that describes what was never looked at.
 template <class Wanted, class Sweep>
 void sweep_grads(std::span<const Parameter> parameters, bool writes, Wanted&& wanted,
                  Sweep&& sweep) {
-  thread_local std::vector<SweepItem> items;  // keeps its capacity: a steady step does not allocate
+  // These keep their capacity: a steady step does not allocate.
+  thread_local std::vector<SweepItem> items;
+  thread_local std::vector<LeafState*> leaves;
   items.clear();
+  leaves.clear();
   Device device = Device::cpu();
   const auto flush = [&] {
     if (!items.empty()) sweep(kernels(device), items);
+    for (LeafState* leaf : leaves) {
+      leaf->record.valid = true;
+      leaf->record.has_sum = true;
+      leaf->record.version = leaf->grad->storage->version();
+    }
     items.clear();
+    leaves.clear();
   };
   for_each_grad(parameters, [&](size_t, const Parameter&, LeafState& leaf) {
     if (!wanted(leaf)) return;
     Tensor grad(leaf.grad);
     if (!(grad.device() == device)) flush();
     device = grad.device();
+    leaf.record.valid = false;
+    leaves.push_back(&leaf);
     void* data = writes ? grad.mutable_raw_data() : const_cast<void*>(grad.raw_data());
     items.push_back({data, grad.numel(), grad.dtype(), &leaf.record.sweep});
-    leaf.record.valid = true;
-    leaf.record.has_sum = true;
-    leaf.record.version = grad.version();
   });
   flush();
 }

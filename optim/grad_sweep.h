@@ -18,6 +18,16 @@ bool is_record_fresh(const LeafState& leaf, bool with_sum);
 /// A number that no earlier visit has had.
 uint64_t next_visit();
 
+/// Calls fn(parameter, its leaf state) for each parameter that has a gradient, as often as it
+/// stands in the list: for checks, which may be repeated.
+template <class Fn>
+void for_each_listed_grad(std::span<const Parameter> parameters, Fn&& fn) {
+  for (const Parameter& parameter : parameters) {
+    const auto& leaf = parameter.value.impl()->leaf;
+    if (leaf && leaf->grad) fn(parameter, *leaf);
+  }
+}
+
 /// Calls fn(position in the list, parameter, its leaf state) for each distinct parameter that has a
 /// gradient, in order.
 template <class Fn>

@@ -1,9 +1,9 @@
 // Optimizer: construction checks, the checks before a step, masters and low-precision copies.
 #include "halfstep/optim/optimizer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <unordered_set>
 #include <utility>
 
 #include "halfstep/autograd/op_call.h"
@@ -19,21 +19,38 @@ Optimizer::Optimizer(std::string_view name, std::vector<std::vector<Parameter>> 
     : name_(name), id_(next_id.fetch_add(1, std::memory_order_relaxed)) {
   HS_CHECK(!groups.empty(), ArgumentError, name,
            "no parameter groups given; at least one is needed");
-  std::unordered_set<const void*> seen;  // memory, so that two handles to one count as one
   for (std::vector<Parameter>& group : groups) {
     HS_CHECK(!group.empty(), ArgumentError, name,
              "an empty parameter list was given; was it moved from, or does the model have none?");
     for (Parameter& parameter : group) {
-      HS_CHECK(
-          parameter.value.defined() && parameter.value.is_leaf() && parameter.value.requires_grad(),
-          ArgumentError, name, "parameter ", parameter.name, " is ", parameter.value,
-          "; it must be a leaf that requires a gradient");
-      HS_CHECK(seen.insert(parameter.value.raw_data()).second, ArgumentError, name, "parameter ",
-               parameter.name, " was given twice; each must be updated once");
-      slots_.push_back({parameter.value.device(), {}, 0, {}});
+      const Tensor& value = parameter.value;
+      HS_CHECK(value.defined() && value.is_leaf() && value.requires_grad(), ArgumentError, name,
+               "parameter ", parameter.name, " is ", value,
+               "; it must be a leaf that requires a gradient");
+      Tensor master = is_half(value.dtype()) ? cast_data(value, DType::F32) : Tensor();
+      slots_.push_back({value.device(), std::move(master), value.version(), {}});
       parameters_.push_back(std::move(parameter));
     }
     group_ends_.push_back(parameters_.size());
+  }
+  check_disjoint();
+}
+
+// Each element must be updated once, so no two parameters may share memory.
+void Optimizer::check_disjoint() const {
+  std::vector<std::pair<const std::byte*, const Parameter*>> by_address;
+  for (const Parameter& parameter : parameters_) {
+    by_address.emplace_back(static_cast<const std::byte*>(parameter.value.raw_data()), &parameter);
+  }
+  std::ranges::sort(by_address);
+  for (size_t i = 1; i < by_address.size(); ++i) {
+    const auto& [begin, before] = by_address[i - 1];
+    const size_t bytes =
+        static_cast<size_t>(before->value.numel()) * size_of(before->value.dtype());
+    const Parameter& parameter = *by_address[i].second;
+    HS_CHECK(by_address[i].first >= begin + bytes && by_address[i].first != begin, ArgumentError,
+             name_, "parameter ", parameter.name, " was given twice, or shares memory with ",
+             before->name, "; each element must be updated once");
   }
 }
 
@@ -74,9 +91,13 @@ void Optimizer::step() {
     if (!parameters_[i].value.grad().defined()) continue;
     refresh(parameters_[i], slots_[i]);
   }
+  bool updated = false;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (parameters_[i].value.grad().defined()) apply(i);
+    if (!parameters_[i].value.grad().defined()) continue;
+    apply(i);
+    updated = true;
   }
+  step_count_ += updated;
 }
 
 void Optimizer::check(const Parameter& parameter, const Slot& slot) const {
@@ -104,12 +125,11 @@ void Optimizer::check(const Parameter& parameter, const Slot& slot) const {
 
 void Optimizer::refresh(const Parameter& parameter, Slot& slot) {
   if (!is_half(parameter.value.dtype())) return;
-  if (!slot.master.defined() || slot.master_version != parameter.value.version()) {
+  if (slot.master_version != parameter.value.version()) {
     // Written to from outside since: the parameter is the new master, unless it is still what the
     // master rounds to (as after loading a checkpoint).
-    if (!slot.master.defined() ||
-        cast_data(slot.master, parameter.value.dtype()).to_vector<float>() !=
-            parameter.value.to_vector<float>()) {
+    if (cast_data(slot.master, parameter.value.dtype()).to_vector<float>() !=
+        parameter.value.to_vector<float>()) {
       slot.master = cast_data(parameter.value, DType::F32);
     }
     slot.master_version = parameter.value.version();
@@ -168,10 +188,8 @@ void Optimizer::load_state_dict(const StateDict& state) {
   StateReader reader(cat(name_, ".load_state_dict"), state);
   std::vector<Tensor> masters(slots_.size());
   for (size_t i = 0; i < slots_.size(); ++i) {
-    const std::string key = cat("state.", i, ".master");
-    if (reader.has_tensor(key) && is_half(parameters_[i].value.dtype())) {
-      masters[i] = reader.tensor(key, zeros_for(i));
-    }
+    if (!is_half(parameters_[i].value.dtype())) continue;
+    masters[i] = reader.tensor(cat("state.", i, ".master"), slots_[i].master);
   }
   const std::function<void()> take_over = load(reader);
   reader.finish();

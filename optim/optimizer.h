@@ -43,6 +43,8 @@ class Optimizer {
   /// if a gradient still carries a loss scale or a mixture of scales, NonFiniteError if a fresh
   /// record says that a gradient holds Inf or NaN, DeviceError if a parameter has moved.
   void step();
+  /// How many calls of step() have updated a parameter.
+  uint64_t step_count() const { return step_count_; }
 
   /// All state, with PyTorch's names: state.I.exp_avg for parameter I, param_groups.G.lr for group
   /// G; state.I.master is the float32 master of a half parameter. Tensors are copies.
@@ -74,17 +76,19 @@ class Optimizer {
  private:
   struct Slot {
     Device device;
-    Tensor master;                // float32, for half parameters only
-    uint64_t master_version = 0;  // of the parameter when it last equalled the master
+    Tensor master;                // float32, of half parameters only
+    uint64_t master_version = 0;  // of the parameter when it last equalled the master, rounded
     Tensor wide_grad;             // float32 copy of a half gradient
   };
 
+  void check_disjoint() const;
   void check(const Parameter& parameter, const Slot& slot) const;
   void refresh(const Parameter& parameter, Slot& slot);
   void apply(size_t i);
 
   std::string_view name_;
   uint64_t id_;
+  uint64_t step_count_ = 0;
   std::vector<Parameter> parameters_;
   std::vector<size_t> group_ends_;
   std::vector<Slot> slots_;

@@ -86,12 +86,9 @@ std::function<void()> SGD::load(StateReader& reader) {
   std::vector<SGDOptions> options(options_.size());
   for (size_t g = 0; g < options.size(); ++g) {
     const std::string group = cat("param_groups.", g, ".");
-    options[g] = {reader.number(group + "lr"),
-                  reader.number(group + "momentum"),
-                  reader.number(group + "dampening"),
-                  reader.number(group + "weight_decay"),
-                  reader.number(group + "nesterov") != 0.0,
-                  reader.number(group + "maximize") != 0.0};
+    options[g] = {reader.number(group + "lr"),        reader.number(group + "momentum"),
+                  reader.number(group + "dampening"), reader.number(group + "weight_decay"),
+                  reader.flag(group + "nesterov"),    reader.flag(group + "maximize")};
     check_options(options[g]);
   }
   std::vector<State> states(state_.size());

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -21,6 +22,15 @@
 
 namespace halfstep {
 namespace {
+
+/// A warning from inside a kernel, which must not throw, whatever the handler does.
+template <class Text>
+void warn_nothrow(std::string_view kind, Text&& text) noexcept {
+  try {
+    warn_once(kind, text());
+  } catch (...) {  // the work goes on; there is nobody to tell
+  }
+}
 
 constexpr int kMaxThreads = 256;
 constexpr std::chrono::microseconds kSpinTime{50};  // then sleep: waking up costs about as much
@@ -46,8 +56,8 @@ class Pool {
   void release() { busy_.store(false, std::memory_order_release); }
   pid_t pid() const { return pid_; }
 
-  // The caller has acquired the pool.
-  void resize(int workers) {
+  // The caller has acquired the pool. With fewer threads than wanted the work goes on.
+  void resize(int workers) noexcept {
     if (wanted_ == workers) return;
     wanted_ = workers;
     stop_.store(true, std::memory_order_relaxed);
@@ -55,15 +65,17 @@ class Pool {
     for (std::thread& worker : workers_) worker.join();
     workers_.clear();
     stop_.store(false, std::memory_order_relaxed);
-    workers_.reserve(static_cast<size_t>(workers));
     const uint32_t seen = signal_.load(std::memory_order_relaxed);
     try {
+      workers_.reserve(static_cast<size_t>(workers));
       while (static_cast<int>(workers_.size()) < workers) {
         workers_.emplace_back([this, seen] { work(seen); });
       }
-    } catch (const std::system_error&) {
-      warn_once("threads", cat("[parallel_for] the system refused a thread; ", workers_.size() + 1,
-                               " of ", workers + 1, " are used"));
+    } catch (const std::exception&) {  // bad_alloc as well: a kernel works on what there is
+      warn_nothrow("threads", [&] {
+        return cat("[parallel_for] the system refused a thread; ", workers_.size() + 1, " of ",
+                   workers + 1, " are used");
+      });
     }
   }
 
@@ -157,14 +169,16 @@ std::atomic<int> g_threads{0};  // 0: not decided yet
 
 /// This process's pool. Never destroyed: its threads may outlive every static object. A child of
 /// fork() has its parent's pool without the threads, and with locks in any state: it makes its own.
-Pool& pool() {
+/// Null if there is no memory for one.
+Pool* pool() {
   Pool* current = g_pool.load(std::memory_order_acquire);
   while (current == nullptr || current->pid() != getpid()) {
-    Pool* fresh = new Pool;
-    if (g_pool.compare_exchange_strong(current, fresh, std::memory_order_acq_rel)) return *fresh;
+    Pool* fresh = new (std::nothrow) Pool;
+    if (fresh == nullptr) return nullptr;
+    if (g_pool.compare_exchange_strong(current, fresh, std::memory_order_acq_rel)) return fresh;
     delete fresh;
   }
-  return *current;
+  return current;
 }
 
 int default_threads() {
@@ -174,9 +188,10 @@ int default_threads() {
     const char* end = text + std::strlen(text);
     const auto [stop, error] = std::from_chars(text, end, count);
     if (error == std::errc{} && stop == end && count >= 1 && count <= kMaxThreads) return count;
-    warn_once("HALFSTEP_NUM_THREADS",
-              cat("[parallel_for] HALFSTEP_NUM_THREADS is '", text,
-                  "'; it must be a number from 1 to ", kMaxThreads, "; it is ignored"));
+    warn_nothrow("HALFSTEP_NUM_THREADS", [&] {
+      return cat("[parallel_for] HALFSTEP_NUM_THREADS is '", text,
+                 "'; it must be a number from 1 to ", kMaxThreads, "; it is ignored");
+    });
   }
   return std::min(usable_cpu_count(), kMaxThreads);
 }
@@ -204,11 +219,11 @@ namespace detail {
 void run_pieces(int64_t n, int64_t grain, PieceFn fn, void* context) {
   const int threads = num_threads();
   if (threads > 1) {
-    Pool& p = pool();
-    if (p.try_acquire()) {
-      p.resize(threads - 1);
-      p.run(Job{fn, context, n, grain});
-      p.release();
+    Pool* p = pool();
+    if (p != nullptr && p->try_acquire()) {
+      p->resize(threads - 1);
+      p->run(Job{fn, context, n, grain});
+      p->release();
       return;
     }
   }
