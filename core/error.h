@@ -12,7 +12,7 @@
 
 namespace halfstep {
 
-/// Base of everything halfstep throws.
+/// Base of everything halfstep throws, except std::bad_alloc when memory runs out.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
