@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "halfstep/autograd/op_call.h"
+#include "halfstep/optim/grad_sweep.h"
 
 namespace halfstep::optim {
 namespace {
@@ -73,7 +74,16 @@ size_t Optimizer::check_parameter(size_t parameter) const {
 }
 
 void Optimizer::set_lr(double lr) {
-  for (size_t group = 0; group < group_count(); ++group) set_lr(group, lr);
+  std::vector<double> before;
+  try {
+    for (size_t group = 0; group < group_count(); ++group) {
+      before.push_back(this->lr(group));
+      set_lr(group, lr);
+    }
+  } catch (...) {  // a group whose other options do not go with it: all keep what they had
+    for (size_t group = 0; group < before.size(); ++group) set_lr(group, before[group]);
+    throw;
+  }
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
@@ -116,10 +126,9 @@ void Optimizer::check(const Parameter& parameter, const Slot& slot) const {
       parameter.name,
       " is a sum of gradients with different loss scales; call zero_grad() before the backward "
       "that belongs to this step");
-  const bool fresh = leaf.record.valid && leaf.record.version == grad.version();
-  HS_CHECK(!fresh || leaf.record.sweep.first_non_finite < 0, NonFiniteError, cat(name_, ".step"),
-           "the gradient of ", parameter.name, " holds ", leaf.record.sweep.non_finite_value,
-           " at index ", leaf.record.sweep.first_non_finite,
+  HS_CHECK(!is_record_fresh(leaf, false) || leaf.record.sweep.first_non_finite < 0, NonFiniteError,
+           cat(name_, ".step"), "the gradient of ", parameter.name, " holds ",
+           leaf.record.sweep.non_finite_value, " at index ", leaf.record.sweep.first_non_finite,
            "; a step would spread it over the weights; scaler.step(optimizer) skips such a step");
 }
 

@@ -85,6 +85,15 @@ TEST(AllOrNothing, options_that_overflow_in_the_step_are_refused_early_and_late)
   EXPECT_EQ(optimizer.lr(), 1e-30);
 }
 
+TEST(AllOrNothing, a_learning_rate_that_one_group_refuses_is_taken_by_none) {
+  optim::AdamW optimizer(
+      std::vector<optim::AdamWGroup>{{{parameter("a", 1.0)}, {.lr = 1e-3, .weight_decay = 0.0}},
+                                     {{parameter("b", 1.0)}, {.lr = 1e-30, .weight_decay = 1e30}}});
+  EXPECT_THROW(optimizer.set_lr(1e20), ArgumentError);
+  EXPECT_EQ(optimizer.lr(0), 1e-3);
+  EXPECT_EQ(optimizer.lr(1), 1e-30);
+}
+
 TEST(AllOrNothing, parameters_must_not_overlap) {
   const Tensor memory = Tensor::zeros({4});
   Parameter upper{"upper", rows(memory, 0, 3)}, lower{"lower", rows(memory, 1, 4)};
