@@ -22,6 +22,11 @@ namespace {
 
 std::atomic<uint64_t> news{0};
 
+}  // namespace
+
+#if !defined(HS_ASAN)
+namespace {
+
 void* count_and_allocate(size_t bytes, size_t alignment = alignof(std::max_align_t)) {
   news.fetch_add(1, std::memory_order_relaxed);
   const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
@@ -31,7 +36,6 @@ void* count_and_allocate(size_t bytes, size_t alignment = alignof(std::max_align
 
 }  // namespace
 
-#if !defined(HS_ASAN)
 // The nothrow forms call these. Not inlined, or the compiler sees free() meet new.
 #define HS_REPLACED [[gnu::noinline]]
 HS_REPLACED void* operator new(size_t bytes) { return count_and_allocate(bytes); }
