@@ -33,7 +33,7 @@ std::string scale_text(double scale) {
 
 std::string row(std::string_view tag, int64_t step, double loss, double lr, std::string_view pre,
                 std::string_view post, double scale, std::string_view rest) {
-  std::string text = fmt::format("{:<4} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10}", tag, step,
+  std::string text = fmt::format("{:<4} {:>5} {:>10} {:>9} {:>10} {:>10} {:>10}", tag, step,
                                  number(loss), number(lr), pre, post, scale_text(scale));
   if (!rest.empty()) text += fmt::format("  {}", rest);
   return text.substr(0, kWidth);
@@ -80,7 +80,7 @@ std::string describe(const DemoOptions& options, int64_t features, int64_t outpu
 }
 
 std::string step_header() {
-  return fmt::format("{:<4} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10}", "tag", "step", "loss", "lr",
+  return fmt::format("{:<4} {:>5} {:>10} {:>9} {:>10} {:>10} {:>10}", "tag", "step", "loss", "lr",
                      "pre-clip", "post-clip", "scale");
 }
 
