@@ -27,8 +27,9 @@ struct AdamWGroup {
 /// a parameter without a gradient is left alone, a zero gradient still decays.
 class AdamW final : public Optimizer {
  public:
-  /// ArgumentError for an empty list, a parameter given twice, or options outside
-  /// lr >= 0, 0 <= beta < 1, eps > 0, weight_decay >= 0 (all finite).
+  /// ArgumentError for an empty list, parameters that share memory, or options outside lr >= 0,
+  /// 0 <= beta < 1, eps > 0, weight_decay >= 0; all finite in float32, and so lr / (1 - beta1) and
+  /// lr * weight_decay.
   explicit AdamW(std::vector<Parameter> params, const AdamWOptions& options = {});
   explicit AdamW(std::vector<AdamWGroup> groups);
 

@@ -32,7 +32,8 @@ class Optimizer {
   size_t group_count() const { return group_ends_.size(); }
 
   virtual double lr(size_t group = 0) const = 0;
-  /// Sets the learning rate of all groups, or of one. ArgumentError unless finite and >= 0.
+  /// Sets the learning rate of all groups, or of one. ArgumentError unless a constructor would take
+  /// it; a rate that one group refuses is taken by none.
   void set_lr(double lr);
   virtual void set_lr(size_t group, double lr) = 0;
 

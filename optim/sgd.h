@@ -23,8 +23,9 @@ struct SGDGroup {
 
 class SGD final : public Optimizer {
  public:
-  /// ArgumentError for an empty list, a parameter given twice, or options outside lr >= 0,
-  /// momentum >= 0, weight_decay >= 0 (all finite); nesterov needs momentum and no dampening.
+  /// ArgumentError for an empty list, parameters that share memory, or options outside
+  /// lr >= 0, momentum >= 0, weight_decay >= 0 (all finite in float32); nesterov needs momentum and
+  /// no dampening.
   explicit SGD(std::vector<Parameter> params, const SGDOptions& options = {});
   explicit SGD(std::vector<SGDGroup> groups);
 
