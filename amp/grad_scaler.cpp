@@ -24,31 +24,33 @@ void scale_backward(Node& node, Tensor dy, Tensor* dx) {
   dx[0].mul_(node.number);
 }
 
-void check_growth_factor(double factor) {
-  HS_CHECK(std::isfinite(factor) && factor > 1.0, ArgumentError, "GradScaler",
-           "growth_factor = ", factor, " given; it must be finite and > 1");
+constexpr std::string_view kName = "GradScaler";
+
+void check_growth_factor(std::string_view op, double factor) {
+  HS_CHECK(std::isfinite(factor) && factor > 1.0, ArgumentError, op, "growth_factor = ", factor,
+           " given; it must be finite and > 1");
 }
 
-void check_backoff_factor(double factor) {
-  HS_CHECK(factor > 0.0 && factor < 1.0, ArgumentError, "GradScaler", "backoff_factor = ", factor,
+void check_backoff_factor(std::string_view op, double factor) {
+  HS_CHECK(factor > 0.0 && factor < 1.0, ArgumentError, op, "backoff_factor = ", factor,
            " given; it must be between 0 and 1, both excluded");
 }
 
-void check_growth_interval(int64_t interval) {
-  HS_CHECK(interval >= 1 && interval <= int64_t{1} << 53, ArgumentError, "GradScaler",
+void check_growth_interval(std::string_view op, int64_t interval) {
+  HS_CHECK(interval >= 1 && interval <= int64_t{1} << 53, ArgumentError, op,
            "growth_interval = ", interval, " given; it must lie in [1, 2^53]");
 }
 
 /// The limits hold for the scale as float32.
-void check_scale(double scale, double min_scale, double max_scale) {
+void check_scale(std::string_view op, double scale, double min_scale, double max_scale) {
   HS_CHECK(
-      min_scale >= 0x1p-126 && max_scale <= std::numeric_limits<float>::max(), ArgumentError,
-      "GradScaler", "min_scale = ", min_scale, ", max_scale = ", max_scale,
+      min_scale >= 0x1p-126 && max_scale <= std::numeric_limits<float>::max(), ArgumentError, op,
+      "min_scale = ", min_scale, ", max_scale = ", max_scale,
       " given; they must lie in [2^-126, largest float32], so that the scale and its reciprocal "
       "are finite");
   HS_CHECK(std::isfinite(scale) && static_cast<float>(scale) >= static_cast<float>(min_scale) &&
                static_cast<float>(scale) <= static_cast<float>(max_scale),
-           ArgumentError, "GradScaler", "scale = ", scale,
+           ArgumentError, op, "scale = ", scale,
            " given; it must be finite and lie in [min_scale, max_scale] = [", min_scale, ", ",
            max_scale, "]");
 }
@@ -71,15 +73,15 @@ GradScaler::GradScaler(Device device, const GradScalerOptions& options)
       options_(options),
       scale_(static_cast<float>(options.init_scale)),
       id_(next_id.fetch_add(1, std::memory_order_relaxed)) {
-  check(options);
+  check(kName, options);
   if (options.enabled) kernels(device);  // throws if the device is not there
 }
 
-void GradScaler::check(const GradScalerOptions& options) {
-  check_growth_factor(options.growth_factor);
-  check_backoff_factor(options.backoff_factor);
-  check_growth_interval(options.growth_interval);
-  check_scale(options.init_scale, options.min_scale, options.max_scale);
+void GradScaler::check(std::string_view op, const GradScalerOptions& options) {
+  check_growth_factor(op, options.growth_factor);
+  check_backoff_factor(op, options.backoff_factor);
+  check_growth_interval(op, options.growth_interval);
+  check_scale(op, options.init_scale, options.min_scale, options.max_scale);
 }
 
 Tensor GradScaler::scale(const Tensor& loss) {
@@ -204,7 +206,7 @@ void GradScaler::update() {
 
 void GradScaler::update(double new_scale) {
   if (!is_enabled()) return;
-  check_scale(new_scale, options_.min_scale, options_.max_scale);
+  check_scale(kName, new_scale, options_.min_scale, options_.max_scale);
   scale_ = static_cast<float>(new_scale);
   start_epoch();
 }
@@ -224,22 +226,22 @@ bool GradScaler::at_floor() const {
 }
 
 void GradScaler::set_growth_factor(double factor) {
-  check_growth_factor(factor);
+  check_growth_factor(kName, factor);
   options_.growth_factor = factor;
 }
 
 void GradScaler::set_backoff_factor(double factor) {
-  check_backoff_factor(factor);
+  check_backoff_factor(kName, factor);
   options_.backoff_factor = factor;
 }
 
 void GradScaler::set_growth_interval(int64_t interval) {
-  check_growth_interval(interval);
+  check_growth_interval(kName, interval);
   options_.growth_interval = interval;
 }
 
 void GradScaler::set_scale_limits(double min_scale, double max_scale) {
-  check_scale(static_cast<double>(scale_), min_scale, max_scale);
+  check_scale(kName, static_cast<double>(scale_), min_scale, max_scale);
   options_.min_scale = min_scale;
   options_.max_scale = max_scale;
 }

@@ -92,7 +92,8 @@ class GradScaler {
   StateDict state_dict() const;
   /// Takes over all five values, or none if one is missing, unknown or out of range. A disabled
   /// scaler ignores it.
-  void load_state_dict(const StateDict& state);
+  void load_state_dict(const StateDict& state) { prepare_load(state)(); }
+  TakeOver prepare_load(const StateDict& state);
 
  private:
   enum class Stage : uint8_t { kReady, kUnscaled, kStepped };
@@ -104,7 +105,7 @@ class GradScaler {
     StepResult non_finite;  // outcome kSkippedNonFinite if unscale_ or step found one
   };
 
-  static void check(const GradScalerOptions& options);
+  static void check(std::string_view op, const GradScalerOptions& options);
   OptimizerState& state_of(const optim::Optimizer& optimizer);
   void check_tags(std::string_view op, const optim::Optimizer& optimizer,
                   GradTag::Kind wanted) const;

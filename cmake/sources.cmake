@@ -2,10 +2,13 @@
 set(HALFSTEP_SOURCES
   core/allocator.cpp
   core/autocast_state.cpp
+  core/checkpoint.cpp
+  core/file.cpp
   core/graph_node.cpp
   core/kernels.cpp
   core/pool.cpp
   core/rng.cpp
+  core/safetensors.cpp
   core/state_dict.cpp
   core/tensor.cpp
   core/warning.cpp
@@ -40,6 +43,7 @@ set(HALFSTEP_SOURCES
   optim/adamw.cpp
   optim/clip.cpp
   optim/grad_sweep.cpp
+  optim/lr_schedule.cpp
   optim/optimizer.cpp
   optim/sgd.cpp
   amp/autocast.cpp
@@ -47,5 +51,6 @@ set(HALFSTEP_SOURCES
   amp/grad_scaler.cpp
   amp/grad_scaler_checks.cpp
   amp/grad_scaler_state.cpp
+  amp/skip_monitor.cpp
   amp/train_state.cpp
 )

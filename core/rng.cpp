@@ -42,7 +42,38 @@ double portable_log(double x) {
   return 2.0 * s * series + exponent * 0.69314718055994530942;
 }
 
+void put_words(StateDict& state, const std::string& name, uint64_t value) {
+  state.numbers[name + ".low"] = static_cast<double>(value & 0xFFFFFFFFu);
+  state.numbers[name + ".high"] = static_cast<double>(value >> 32);
+}
+
+uint64_t read_words(StateReader& reader, const std::string& name) {
+  uint64_t words[2];
+  for (const int i : {0, 1}) {
+    const std::string key = name + (i == 0 ? ".low" : ".high");
+    const int64_t word = reader.whole_number(key, 0.0);
+    HS_CHECK(word <= 0xFFFFFFFF, ArgumentError, reader.op(), key, " = ", word,
+             " given; it must be at most 2^32 - 1");
+    words[i] = static_cast<uint64_t>(word);
+  }
+  return words[1] << 32 | words[0];
+}
+
 }  // namespace
+
+StateDict Generator::state_dict() const {
+  StateDict out;
+  put_words(out, "seed", state_.seed);
+  put_words(out, "block", state_.block);
+  return out;
+}
+
+TakeOver Generator::prepare_load(const StateDict& state) {
+  StateReader reader("Generator.load", state);
+  const State loaded{.seed = read_words(reader, "seed"), .block = read_words(reader, "block")};
+  reader.finish();
+  return [this, loaded] { state_ = loaded; };
+}
 
 double normal_quantile(double p) {
   constexpr double kA[] = {3.3871328727963666080e0, 1.3314166789178437745e2,

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "halfstep/core/state_dict.h"
 #include "halfstep/core/tensor.h"
 
 namespace halfstep {
@@ -22,6 +23,9 @@ class Generator {
 
   const State& state() const { return state_; }
   void set_state(const State& state) { state_ = state; }
+  /// The same as numbers: seed.low, seed.high, block.low, block.high, 32 bits each.
+  StateDict state_dict() const;
+  TakeOver prepare_load(const StateDict& state);
 
   /// Fills with 32-bit words: element i is word i % 4 of block i / 4 from here.
   void fill_bits(std::span<uint32_t> out);

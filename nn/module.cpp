@@ -10,6 +10,26 @@ void Module::zero_grad(bool set_to_none) {
   for (Parameter& parameter : parameters_) parameter.value.zero_grad(set_to_none);
 }
 
+StateDict Module::state_dict() const {
+  StateDict out;
+  for (const Parameter& parameter : parameters_) {
+    out.tensors[parameter.name] = parameter.value.clone();
+  }
+  return out;
+}
+
+TakeOver Module::prepare_load(const StateDict& state) {
+  StateReader reader("Module.load_state_dict", state);
+  std::vector<Parameter> loaded;
+  for (const Parameter& parameter : parameters_) {
+    loaded.push_back({parameter.name, reader.tensor(parameter.name, parameter.value)});
+  }
+  reader.finish();
+  return [values = parameters_, loaded = std::move(loaded)]() mutable {
+    for (size_t i = 0; i < values.size(); ++i) values[i].value.copy_(loaded[i].value);
+  };
+}
+
 void Module::check_name(const std::string& name) const {
   HS_CHECK(!name.empty(), ArgumentError, "register_parameter", "an empty name was given");
   const bool taken =

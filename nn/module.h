@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "halfstep/core/parameter.h"
+#include "halfstep/core/state_dict.h"
 
 namespace halfstep::nn {
 
@@ -22,6 +23,13 @@ class Module {
   /// once. Names are paths: "0.weight".
   const std::vector<Parameter>& parameters() const { return parameters_; }
   void zero_grad(bool set_to_none = true);
+
+  /// Copies of all parameters, by name.
+  StateDict state_dict() const;
+  /// Takes over all parameters, bit for bit; or nothing, with an error that names the one which is
+  /// missing, unknown, or of another shape or dtype.
+  void load_state_dict(const StateDict& state) { prepare_load(state)(); }
+  TakeOver prepare_load(const StateDict& state);
 
  protected:
   Module() = default;

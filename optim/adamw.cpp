@@ -8,26 +8,26 @@
 namespace halfstep::optim {
 namespace {
 
-void check_options(const AdamWOptions& o) {
-  HS_CHECK(o.beta1 >= 0.0 && o.beta1 < 1.0 && o.beta2 >= 0.0 && o.beta2 < 1.0, ArgumentError,
-           "AdamW", "betas ", o.beta1, " and ", o.beta2, " given; both must be in [0, 1)");
+void check_options(std::string_view op, const AdamWOptions& o) {
+  HS_CHECK(o.beta1 >= 0.0 && o.beta1 < 1.0 && o.beta2 >= 0.0 && o.beta2 < 1.0, ArgumentError, op,
+           "betas ", o.beta1, " and ", o.beta2, " given; both must be in [0, 1)");
   // The first step divides lr by 1 - beta1; later ones by more.
-  HS_CHECK(o.lr >= 0.0 && is_finite_float32(o.lr / (1.0 - o.beta1)), ArgumentError, "AdamW",
+  HS_CHECK(o.lr >= 0.0 && is_finite_float32(o.lr / (1.0 - o.beta1)), ArgumentError, op,
            "lr = ", o.lr,
            " given; it must not be negative, and lr / (1 - beta1) finite in float32");
-  HS_CHECK(is_finite_float32(o.eps) && static_cast<float>(o.eps) > 0.0f, ArgumentError, "AdamW",
+  HS_CHECK(is_finite_float32(o.eps) && static_cast<float>(o.eps) > 0.0f, ArgumentError, op,
            "eps = ", o.eps,
            " given; it must be finite and positive in float32, or a zero gradient divides 0 by 0");
   HS_CHECK(o.weight_decay >= 0.0 && is_finite_float32(o.weight_decay) &&
                is_finite_float32(o.lr * o.weight_decay),
-           ArgumentError, "AdamW", "weight_decay = ", o.weight_decay, " given with lr = ", o.lr,
+           ArgumentError, op, "weight_decay = ", o.weight_decay, " given with lr = ", o.lr,
            "; it must not be negative, and it and lr times it finite in float32");
 }
 
 std::vector<std::vector<Parameter>> take_parameters(std::vector<AdamWGroup>& groups) {
   std::vector<std::vector<Parameter>> lists;
   for (AdamWGroup& group : groups) {
-    check_options(group.options);
+    check_options("AdamW", group.options);
     lists.push_back(std::move(group.params));
   }
   return lists;
@@ -52,7 +52,7 @@ AdamW::AdamW(std::vector<AdamWGroup> groups)
 void AdamW::set_lr(size_t group, double lr) {
   AdamWOptions changed = options(group);
   changed.lr = lr;
-  check_options(changed);
+  check_options("AdamW", changed);
   options_[group] = changed;
 }
 
@@ -93,7 +93,7 @@ void AdamW::save(StateDict& out) const {
   }
 }
 
-std::function<void()> AdamW::load(StateReader& reader) {
+TakeOver AdamW::load(StateReader& reader) {
   std::vector<AdamWOptions> options(options_.size());
   for (size_t g = 0; g < options.size(); ++g) {
     const std::string group = cat("param_groups.", g, ".");
@@ -101,7 +101,7 @@ std::function<void()> AdamW::load(StateReader& reader) {
                   reader.number(group + "betas.1"),      reader.number(group + "eps"),
                   reader.number(group + "weight_decay"), reader.flag(group + "amsgrad"),
                   reader.flag(group + "maximize")};
-    check_options(options[g]);
+    check_options(reader.op(), options[g]);
   }
   std::vector<State> states(state_.size());
   for (size_t i = 0; i < states.size(); ++i) {

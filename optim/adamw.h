@@ -50,7 +50,7 @@ class AdamW final : public Optimizer {
  private:
   void update(size_t i, StepArrays& arrays, DType dtype) override;
   void save(StateDict& out) const override;
-  std::function<void()> load(StateReader& reader) override;
+  TakeOver load(StateReader& reader) override;
 
   std::vector<AdamWOptions> options_;
   std::vector<State> state_;

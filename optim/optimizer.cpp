@@ -193,20 +193,22 @@ StateDict Optimizer::state_dict() const {
   return out;
 }
 
-void Optimizer::load_state_dict(const StateDict& state) {
+TakeOver Optimizer::prepare_load(const StateDict& state) {
   StateReader reader(cat(name_, ".load_state_dict"), state);
   std::vector<Tensor> masters(slots_.size());
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (!is_half(parameters_[i].value.dtype())) continue;
     masters[i] = reader.tensor(cat("state.", i, ".master"), slots_[i].master);
   }
-  const std::function<void()> take_over = load(reader);
+  TakeOver take_over = load(reader);
   reader.finish();
-  take_over();
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    slots_[i].master = masters[i];
-    slots_[i].master_version = 0;  // compared with the parameter at the next step
-  }
+  return [this, take_over = std::move(take_over), masters = std::move(masters)] {
+    take_over();
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      slots_[i].master = masters[i];
+      slots_[i].master_version = 0;  // compared with the parameter at the next step
+    }
+  };
 }
 
 }  // namespace halfstep::optim

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cmath>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,7 +51,8 @@ class Optimizer {
   StateDict state_dict() const;
   /// Takes over all of a state_dict of an optimizer with the same parameters, options included, bit
   /// for bit; or nothing, with an error that names the key which is missing, unknown or unfit.
-  void load_state_dict(const StateDict& state);
+  void load_state_dict(const StateDict& state) { prepare_load(state)(); }
+  TakeOver prepare_load(const StateDict& state);
 
  protected:
   Optimizer(std::string_view name, std::vector<std::vector<Parameter>> groups);
@@ -68,8 +68,8 @@ class Optimizer {
 
   /// Writes the state of this kind of optimizer.
   virtual void save(StateDict& out) const = 0;
-  /// Reads and checks all of that; the function that it returns takes it over and must not throw.
-  virtual std::function<void()> load(StateReader& reader) = 0;
+  /// Reads and checks all of that.
+  virtual TakeOver load(StateReader& reader) = 0;
 
   /// A zero tensor like the value that parameter `i` is updated in (float32, or float64 for F64).
   Tensor zeros_for(size_t i) const;

@@ -7,21 +7,21 @@
 namespace halfstep::optim {
 namespace {
 
-void check_lr(double lr) {
-  HS_CHECK(is_finite_float32(lr) && lr >= 0.0, ArgumentError, "SGD", "lr = ", lr,
+void check_lr(std::string_view op, double lr) {
+  HS_CHECK(is_finite_float32(lr) && lr >= 0.0, ArgumentError, op, "lr = ", lr,
            " given; it must be finite in float32 and not negative");
 }
 
-void check_options(const SGDOptions& o) {
-  check_lr(o.lr);
-  HS_CHECK(is_finite_float32(o.momentum) && o.momentum >= 0.0, ArgumentError, "SGD",
+void check_options(std::string_view op, const SGDOptions& o) {
+  check_lr(op, o.lr);
+  HS_CHECK(is_finite_float32(o.momentum) && o.momentum >= 0.0, ArgumentError, op,
            "momentum = ", o.momentum, " given; it must be finite in float32 and not negative");
-  HS_CHECK(is_finite_float32(o.dampening), ArgumentError, "SGD", "dampening = ", o.dampening,
+  HS_CHECK(is_finite_float32(o.dampening), ArgumentError, op, "dampening = ", o.dampening,
            " given; it must be finite in float32");
-  HS_CHECK(is_finite_float32(o.weight_decay) && o.weight_decay >= 0.0, ArgumentError, "SGD",
+  HS_CHECK(is_finite_float32(o.weight_decay) && o.weight_decay >= 0.0, ArgumentError, op,
            "weight_decay = ", o.weight_decay,
            " given; it must be finite in float32 and not negative");
-  HS_CHECK(!o.nesterov || (o.momentum > 0.0 && o.dampening == 0.0), ArgumentError, "SGD",
+  HS_CHECK(!o.nesterov || (o.momentum > 0.0 && o.dampening == 0.0), ArgumentError, op,
            "nesterov with momentum ", o.momentum, " and dampening ", o.dampening,
            " given; it needs momentum > 0 and no dampening");
 }
@@ -29,7 +29,7 @@ void check_options(const SGDOptions& o) {
 std::vector<std::vector<Parameter>> take_parameters(std::vector<SGDGroup>& groups) {
   std::vector<std::vector<Parameter>> lists;
   for (SGDGroup& group : groups) {
-    check_options(group.options);
+    check_options("SGD", group.options);
     lists.push_back(std::move(group.params));
   }
   return lists;
@@ -49,7 +49,7 @@ SGD::SGD(std::vector<SGDGroup> groups)
 }
 
 void SGD::set_lr(size_t group, double lr) {
-  check_lr(lr);
+  check_lr("SGD", lr);
   options_[check_group(group)].lr = lr;
 }
 
@@ -82,14 +82,14 @@ void SGD::save(StateDict& out) const {
   }
 }
 
-std::function<void()> SGD::load(StateReader& reader) {
+TakeOver SGD::load(StateReader& reader) {
   std::vector<SGDOptions> options(options_.size());
   for (size_t g = 0; g < options.size(); ++g) {
     const std::string group = cat("param_groups.", g, ".");
     options[g] = {reader.number(group + "lr"),        reader.number(group + "momentum"),
                   reader.number(group + "dampening"), reader.number(group + "weight_decay"),
                   reader.flag(group + "nesterov"),    reader.flag(group + "maximize")};
-    check_options(options[g]);
+    check_options(reader.op(), options[g]);
   }
   std::vector<State> states(state_.size());
   for (size_t i = 0; i < states.size(); ++i) {

@@ -45,7 +45,7 @@ class SGD final : public Optimizer {
   };
   void update(size_t i, StepArrays& arrays, DType dtype) override;
   void save(StateDict& out) const override;
-  std::function<void()> load(StateReader& reader) override;
+  TakeOver load(StateReader& reader) override;
 
   std::vector<SGDOptions> options_;
   std::vector<State> state_;
