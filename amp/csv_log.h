@@ -6,6 +6,7 @@
 #include <string>
 
 #include "halfstep/amp/train_state.h"
+#include "halfstep/core/file.h"
 
 namespace halfstep::amp {
 
@@ -19,23 +20,29 @@ std::string csv_row(const StepOrSkipLog& log);
 
 class CsvLog {
  public:
-  /// Replaces the file and writes the header. FileError naming the path and the system's reason.
-  explicit CsvLog(const std::string& path);
-  ~CsvLog();
+  /// Starts the log of a run, or of one that is resumed at `next_step`. At 0 the file is replaced.
+  /// Otherwise its header and its rows before next_step stay, and what follows is cut off; a file
+  /// that is empty or not there begins with the row of next_step. FileError naming the path and the
+  /// reason, with the file as it was: if it cannot be opened, if another process writes to it (it is
+  /// locked by flock), or if it does not hold exactly the rows before next_step at its beginning.
+  explicit CsvLog(const std::string& path, int64_t next_step = 0);
   CsvLog(const CsvLog&) = delete;
   CsvLog& operator=(const CsvLog&) = delete;
 
   /// Hands one complete row to the system, unbuffered. FileError if it cannot be written; rows
   /// before it stay.
   void append(const StepOrSkipLog& log);
+  /// Brings all rows to the disk itself, so that they outlive a power cut. FileError if that fails.
+  void sync();
 
  private:
+  void take_over(int64_t next_step);
   void write_line();
   void take_back(size_t bytes);
 
   std::string path_;
   std::string line_;  // the row being written; keeps its capacity
-  int file_ = -1;
+  FileDescriptor file_;
   bool torn_ = false;  // the file ends in a part of a row
 };
 

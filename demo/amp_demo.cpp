@@ -1,6 +1,5 @@
 // amp_demo: the safe mixed-precision training step as a program. Parses, runs, and turns every
-// failure into one line on standard error and an exit status: 0 all went well, 1 the run failed,
-// 2 the command line was not understood.
+// failure into one line on standard error and an exit status (see run.h).
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -9,9 +8,16 @@
 #include <new>
 #include <string>
 
+#include "halfstep/demo/checkpoint.h"
 #include "halfstep/demo/command_line.h"
+#include "halfstep/demo/config.h"
+#include "halfstep/demo/explain.h"
 #include "halfstep/demo/parse.h"
 #include "halfstep/demo/run.h"
+#include "halfstep/demo/sweep.h"
+
+using namespace halfstep;
+using namespace halfstep::demo;
 
 namespace {
 
@@ -32,26 +38,52 @@ int report(std::string_view message, int status) {
   return status;
 }
 
+int run_command(const CommandLine& command) {
+  Output output;
+  if (!command.text.empty()) {
+    output.text(command.text);
+    return kOk;
+  }
+  GivenSettings given = command.given;
+  if (!command.config_path.empty()) given = merged(read_config(command.config_path), given);
+  std::optional<StateDict> resumed;
+  if (const auto found = given.find("resume"); found != given.end() && !command.print_config) {
+    const std::string path = make_options({{"resume", found->second}}).resume_path;
+    Checkpoint checkpoint = read_checkpoint(path);
+    given = resumed_settings(checkpoint.settings, given, path);
+    resumed = std::move(checkpoint.state);
+  }
+  const DemoOptions options = make_options(given);
+  if (command.print_config) {
+    output.text(config_text(given_settings(options)));
+    return kOk;
+  }
+  if (command.explain) {
+    Session session(options);
+    output.text(explain(session));
+    return kOk;
+  }
+  if (!command.sweep.empty()) {
+    sweep(command.sweep, given, output);
+    return kOk;
+  }
+  const RunEnd end = run(options, resumed, output);
+  if (!end.warning.empty()) report("warning: " + end.warning, kOk);
+  return end.status == kOk ? kOk : report(end.message, end.status);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  using namespace halfstep::demo;
   occupy_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk: an error, not an end
   try {
-    const CommandLine command = parse_command_line(argc, argv);
-    Output output;
-    if (!command.text.empty()) {
-      output.text(command.text);
-    } else {
-      run(command.options, output);
-    }
-    return 0;
+    return run_command(parse_command_line(argc, argv));
   } catch (const UsageError& error) {
-    return report(error.what(), 2);
+    return report(error.what(), kUsage);
   } catch (const std::bad_alloc&) {
-    return report("out of memory; a smaller batch, hidden layer or data file needs less", 1);
+    return report("out of memory; a smaller batch, hidden layer or data file needs less", kFailure);
   } catch (const std::exception& error) {
-    return report(error.what(), 1);
+    return report(error.what(), kFailure);
   }
 }

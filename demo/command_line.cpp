@@ -3,7 +3,6 @@
 #include "halfstep/demo/command_line.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 
 #include "halfstep/core/error.h"
 #include "halfstep/demo/parse.h"
@@ -17,20 +16,45 @@ constexpr const char* kDescription =
     "gradient clipping, and no update from a gradient or loss that is not finite.\n"
     "Prints one row per step (with --data one per epoch), then a summary.";
 constexpr const char* kFooter =
+    "Faults (--inject), at a step or at all steps FIRST-LAST, counted from 0:\n"
+    "  inf-grad@STEP[:PARAMETER]  nan-grad@STEP[:PARAMETER]  an Inf or NaN in a gradient\n"
+    "  target-spike@STEP:FACTOR   the targets times FACTOR\n"
+    "  nan-input@STEP             a NaN in the inputs\n"
+    "  inf-loss@STEP              an infinite loss\n"
+    "  none                       no fault\n"
+    "  With =skip or =step behind it, the run ends with status 4 unless that happens.\n"
+    "\n"
+    "Data (--data): a CSV file with a header and numeric columns, one of them the target. A target "
+    "of\n"
+    "whole numbers from 0 to 999 holds classes, any other is a number to predict (scored by R2). "
+    "Features,\n"
+    "and a target that is a number, are standardised on the training split, a random 80 % of the "
+    "rows.\n"
+    "\n"
     "Examples:\n"
     "  amp_demo --precision fp16 --inject target-spike@7:1e8\n"
     "  amp_demo --precision fp16 --steps 200 --growth-interval 2 --inject none --csv run.csv\n"
-    "  amp_demo --data demo/data/digits.csv --precision fp16\n"
+    "  amp_demo --data demo/data/digits.csv --precision fp16 --plot run.svg\n"
+    "  amp_demo --steps 100000 --csv run.csv --checkpoint run.ckpt --checkpoint-every 1000\n"
+    "  amp_demo --resume run.ckpt\n"
+    "  amp_demo --config demo/configs/spike.json --sweep max-norm=0.5,1,5,inf\n"
     "\n"
-    "Exit status: 0 all went well, 1 the run failed, 2 the command line was not understood.";
+    "Exit status: 0 all went well, 1 the run failed, 2 the command line or the config was not\n"
+    "understood, 3 too many steps were skipped, 4 a fault did not have the expected effect,\n"
+    "130 interrupted by Ctrl-C.";
+
+/// What a run can do besides running, and where its settings come from.
+constexpr const char* kActions = "Config";
 
 /// Refuses --flag= (CLI11 would take the next argument for the value) and values for switches.
 void check_equals_sign(std::string_view argument) {
   const size_t equals = argument.find('=');
   if (!argument.starts_with("--") || equals == std::string_view::npos) return;
   const std::string_view name = argument.substr(2, equals - 2);
-  const auto setting = std::ranges::find(settings(), name, &Setting::name);
-  if (setting != settings().end() && setting->placeholder.empty()) {
+  const Setting* setting = find_setting(name);
+  const bool is_switch = name == "print-config" || name == "explain" ||
+                         (setting && setting->form == Setting::Form::kSwitch);
+  if (is_switch) {
     throw UsageError(cat(quote(argument), " given; --", name, " takes no value"));
   }
   if (equals + 1 == argument.size()) {
@@ -51,11 +75,27 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.footer(kFooter);
   app.set_version_flag("--version", kVersion, "Print the version and exit");
   app.allow_extras();  // reported below
+  CommandLine command;
+  app.add_option("--config", command.config_path,
+                 "take settings from this JSON file; flags go before them")
+      ->type_name("FILE")
+      ->group(kActions);
+  app.add_flag("--print-config", command.print_config,
+               "print the settings in force, as --config takes them, and exit")
+      ->group(kActions);
+  app.add_option("--sweep", command.sweep,
+                 "run once for each value, with the same seed, and print a\n"
+                 "table: max-norm=0.5,1,5,inf")
+      ->type_name("SETTING=V,...")
+      ->group(kActions);
+  app.add_flag("--explain", command.explain,
+               "print what runs in which precision, and on what, and exit")
+      ->group(kActions);
   GivenSettings values;
   for (const Setting& setting : settings()) {
     const std::string flag = "--" + std::string(setting.name);
     CLI::Option* option = nullptr;
-    if (setting.placeholder.empty()) {
+    if (setting.form == Setting::Form::kSwitch) {
       option = app.add_flag(flag)->description(std::string(setting.help));
     } else {
       option = app.add_option(flag, values[std::string(setting.name)], std::string(setting.help))
@@ -69,9 +109,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
-    return {{}, app.help()};
+    command.text = app.help();
+    return command;
   } catch (const CLI::CallForVersion&) {
-    return {{}, cat(kVersion, "\n")};
+    command.text = cat(kVersion, "\n");
+    return command;
   } catch (const CLI::ArgumentMismatch& error) {
     // "--lr: 1 required X missing": the flag was the last argument.
     const std::string_view message = error.what();
@@ -89,10 +131,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     const std::string name(setting.name);
     const size_t count = app.count("--" + name);
     if (count == 0) continue;
-    given[name] =
-        setting.placeholder.empty() ? std::vector<std::string>(count) : std::move(values[name]);
+    given[name] = setting.form == Setting::Form::kSwitch ? std::vector<std::string>{"true"}
+                                                         : std::move(values[name]);
   }
-  return {make_options(given), {}};
+  command.given = without_aliases(std::move(given));
+  return command;
 }
 
 }  // namespace halfstep::demo

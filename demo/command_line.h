@@ -1,14 +1,19 @@
 // The command line of amp_demo.
 #pragma once
 
+#include <optional>
 #include <string>
 
-#include "halfstep/demo/options.h"
+#include "halfstep/demo/settings.h"
 
 namespace halfstep::demo {
 
 struct CommandLine {
-  DemoOptions options;
+  GivenSettings given;  ///< on the command line, without aliases
+  std::string config_path;
+  std::string sweep;
+  bool print_config = false;
+  bool explain = false;
   std::string text;  ///< what --help or --version prints instead of a run; else empty
 };
 

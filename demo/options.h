@@ -1,35 +1,58 @@
-// The settings of a run: names, texts for --help, defaults and limits. They arrive as text, by
-// name, wherever that came from, and leave as checked DemoOptions. Knows nothing of command lines.
+// What a run of amp_demo is asked to do, checked: the settings table turns text into this.
 #pragma once
 
-#include <functional>
-#include <map>
-#include <span>
+#include <limits>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "halfstep/amp/grad_scaler.h"
+#include "halfstep/amp/skip_monitor.h"
+#include "halfstep/amp/train_state.h"
 #include "halfstep/demo/injection.h"
+#include "halfstep/optim/lr_schedule.h"
 
 namespace halfstep::demo {
+
+enum class OptimizerKind : uint8_t { kAdamW, kSgd };
 
 struct DemoOptions {
   // What to train on: synthetic data for so many steps, or a CSV file for so many epochs.
   int64_t steps = 20;
-  std::string data_path;  ///< empty: synthetic data
+  std::string data_path;      ///< empty: synthetic data
+  std::string target_column;  ///< empty: the last one
   int64_t epochs = 40;
   int64_t hidden = 32;
 
   int64_t batch = 8;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
   double lr = 1e-2;
+  double momentum = 0.0;  ///< of SGD
+  double weight_decay = 1e-2;
+  amp::Clip clip = amp::Clip::kNorm;
   double max_norm = 1.0;  ///< inf never clips
+  double clip_value = 1.0;
   uint64_t seed = 0;
   Device device = Device::cpu();
   DType dtype = DType::BF16;  ///< F32 runs without autocast
+  bool belts = true;          ///< false: no scaler, no checks, no clipping
+
+  optim::LrDecay decay = optim::LrDecay::kConstant;
+  int64_t warmup_steps = 0;
+  double min_lr = 0.0;
+  bool advance_on_skip = false;
+
   std::vector<Injection> injections;
   amp::GradScalerOptions scaler;
-  std::string csv_path;  ///< empty: no CSV
+  amp::SkipMonitorOptions health{.max_skip_rate = 1.0};  // no rate exceeds 1
+
+  std::string csv_path;  ///< empty: no CSV; likewise the paths below
+  std::string plot_path;
+  std::string run_card_path;
+  std::string checkpoint_path;
+  int64_t checkpoint_every = 0;  ///< steps; 0: at the end of the run only
+  std::string resume_path;
+  int64_t log_every = 1;
+  bool quiet = false;
 
   bool has_data() const { return !data_path.empty(); }
 };
@@ -37,26 +60,9 @@ struct DemoOptions {
 /// The defaults of a run on synthetic data, or of one on a CSV file.
 DemoOptions default_options(bool has_data);
 
-struct Setting {
-  enum class Task : uint8_t { kAny, kSynthetic, kData };
-  std::string_view name;  ///< "max-norm"
-  std::string_view
-      placeholder;         ///< of the value in --help: "X"; empty for a switch without a value
-  std::string_view group;  ///< heading in --help
-  std::string_view help;
-  Task task;  ///< what it makes sense for
-  /// Null for `inject`, which takes all its values together.
-  void (*apply)(DemoOptions& options, std::string_view name, std::string_view value);
-};
-
-/// All settings, in the order of --help. `inject` may be given more than once.
-std::span<const Setting> settings();
-
-/// Values by name of setting, as text; a switch has an empty value.
-using GivenSettings = std::map<std::string, std::vector<std::string>, std::less<>>;
-
-/// Defaults, changed by what is given. UsageError for a value that cannot be, or for settings that
-/// contradict each other.
-DemoOptions make_options(const GivenSettings& given);
+/// UsageError if settings contradict each other, so far as that can be told without the data.
+void check_options(const DemoOptions& options);
+/// UsageError if an injection lies behind the end of a run of so many steps.
+void check_injections(const DemoOptions& options, int64_t steps);
 
 }  // namespace halfstep::demo

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "halfstep/demo/trainer.h"
+#include "halfstep/demo/session.h"
 
 namespace halfstep::demo {
 
@@ -16,22 +16,32 @@ class Output {
   void text(std::string_view text);
 };
 
-/// Model, optimizer and settings, two lines.
-std::string describe(const DemoOptions& options, int64_t features, int64_t outputs);
+/// Model, optimizer, settings, and the data if there is something to say of them.
+std::string describe(const Session& session);
 
 std::string step_header();
 /// "STEP ..." or "SKIP ...", the latter with the reason and the first bad gradient element.
 std::string step_row(const amp::StepOrSkipLog& log);
 
-std::string epoch_header();
-/// Means are over the steps that were taken in the epoch.
-std::string epoch_row(int64_t epoch, const Counts& counts, double lr, double scale,
-                      double test_accuracy);
+std::string epoch_header(Score score);
+/// Of the epoch that has just ended. Means are over the steps that were taken in it.
+std::string epoch_row(int64_t epoch, const Session& session);
 
-/// Several lines. `final_loss` is the last step's or the last epoch's.
-std::string summary(const Counts& counts, double final_loss, double final_scale);
+/// Several lines.
+std::string summary(const Session& session);
 
+/// Of the last step, or the mean of the last epoch.
+double final_loss(const Session& session);
+
+/// Four decimals where that shows the number, else four digits: "0.1234", "2.500e+08", "inf",
+/// "nan".
+std::string number(double value);
+/// Scales are powers of two by default: all digits while they fit.
+std::string scale_text(double scale);
 /// "98.9 %"
 std::string percent(double share);
+/// "98.9 %" or "0.9123"; what it is called: "test accuracy" or "test R2".
+std::string score_text(Score score, double value);
+std::string_view score_name(Score score);
 
 }  // namespace halfstep::demo

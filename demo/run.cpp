@@ -1,85 +1,181 @@
-// The two training loops.
+// The training loop of amp_demo.
 #include "halfstep/demo/run.h"
 
-#include <algorithm>
-#include <filesystem>
-#include <limits>
+#include <unistd.h>
 
+#include <cmath>
+#include <filesystem>
+
+#include "halfstep/amp/csv_log.h"
 #include "halfstep/core/error.h"
+#include "halfstep/demo/checkpoint.h"
+#include "halfstep/demo/interrupt.h"
 #include "halfstep/demo/parse.h"
-#include "halfstep/demo/table.h"
-#include "halfstep/demo/tasks.h"
+#include "halfstep/demo/plot.h"
+#include "halfstep/demo/progress.h"
+#include "halfstep/demo/run_card.h"
+#include "halfstep/demo/session.h"
 
 namespace halfstep::demo {
 namespace {
 
-void run_synthetic(const DemoOptions& options, Output& output) {
-  Generator generator(options.seed);
-  nn::Sequential model =
-      make_model(SyntheticTask::kFeatures, options.hidden, SyntheticTask::kOutputs, generator);
-  const SyntheticTask task(generator);
-  Trainer trainer(model, options);
-
-  output.line(describe(options, SyntheticTask::kFeatures, SyntheticTask::kOutputs));
-  output.line(step_header());
-  for (int64_t step = 0; step < options.steps; ++step) {
-    output.line(step_row(trainer.step(task.draw(generator, options.batch))));
-  }
-  output.line(summary(trainer.run(), trainer.run().last_loss, trainer.scale()));
-}
-
-void check_against_data(const DemoOptions& options, int64_t steps) {
-  std::error_code ignored;
-  if (!options.csv_path.empty() &&
-      std::filesystem::equivalent(options.csv_path, options.data_path, ignored)) {
-    throw UsageError(cat("--csv ", quote(options.csv_path), " given, which is the file of --data;",
-                         " it must be another one, because it is replaced"));
-  }
-  for (const Injection& injection : options.injections) {
-    if (injection.step >= steps) {
-      throw UsageError(cat("--inject ", injection.str(), " given, but the run has ", steps,
-                           " steps; the step must be from 0 to ", steps - 1));
+/// The data file, a checkpoint and the CSV must be different files: two of them are replaced.
+void check_paths(const DemoOptions& options) {
+  const std::pair<std::string_view, const std::string*> paths[] = {
+      {"data", &options.data_path},
+      {"csv", &options.csv_path},
+      {"checkpoint", &options.checkpoint_path},
+      {"plot", &options.plot_path},
+      {"run-card", &options.run_card_path},
+  };
+  const auto normal = [](const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::weakly_canonical(path, ignored);
+  };
+  for (const auto& [name, path] : paths) {
+    for (const auto& [other_name, other] : paths) {
+      if (path == other) break;  // each pair once
+      if (path->empty() || other->empty() || normal(*path) != normal(*other)) continue;
+      throw UsageError(cat("--", name, " ", quote(*path), " given, which is the file of --",
+                           other_name, ";", " it must be another one, because it is replaced"));
     }
   }
 }
 
-void run_data(const DemoOptions& options, Output& output) {
-  Generator generator(options.seed);
-  ClassTask task(read_table(options.data_path), generator);
-  const int64_t batch = std::min(options.batch, task.train_count());
-  const int64_t steps_per_epoch = (task.train_count() + batch - 1) / batch;
-  check_against_data(options, options.epochs * steps_per_epoch);
-  nn::Sequential model = make_model(task.features(), options.hidden, task.classes(), generator);
-  Trainer trainer(model, options);
-
-  output.line(describe(options, task.features(), task.classes()));
-  output.line(cat(task.train_count(), " rows to train on, ", task.test_count(), " to test, ",
-                  steps_per_epoch, " steps per epoch"));
-  output.line(epoch_header());
-  double accuracy = 0.0;
-  for (int64_t epoch = 0; epoch < options.epochs; ++epoch) {
-    trainer.start_epoch();
-    task.shuffle(generator);
-    for (int64_t begin = 0; begin < task.train_count(); begin += batch) {
-      trainer.step(task.batch(begin, std::min(begin + batch, task.train_count())));
-    }
-    accuracy = task.test_accuracy(model, options.dtype);
-    output.line(epoch_row(epoch, trainer.epoch(), options.lr, trainer.scale(), accuracy));
+/// A file beside `path` for the time of a run, if path is not empty.
+class ScratchFile {
+ public:
+  explicit ScratchFile(const std::string& path)
+      : path_(path.empty() ? "" : cat(path, ".", ::getpid(), ".csv")) {}
+  ~ScratchFile() {
+    if (!path_.empty()) ::unlink(path_.c_str());
   }
-  const Counts& last = trainer.epoch();
-  output.line(
-      summary(trainer.run(), last.loss_sum / static_cast<double>(last.taken()), trainer.scale()));
-  output.line(cat("test accuracy: ", percent(accuracy)));
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+double drawn_threshold(const DemoOptions& options) {
+  const bool clips = options.belts && options.clip == amp::Clip::kNorm;
+  return clips && std::isfinite(options.max_norm) ? options.max_norm : 0.0;
 }
+
+/// The loop, and what it writes as it goes.
+class Run {
+ public:
+  Run(Session& session, const std::string& csv_path, Output& output)
+      : session_(session),
+        options_(session.options()),
+        output_(output),
+        progress_(session.total_steps()) {
+    if (!csv_path.empty()) csv_.emplace(csv_path, session.next_step());
+  }
+
+  RunEnd loop() {
+    print_header();
+    RunEnd end;
+    while (!session_.is_finished()) {
+      const amp::StepOrSkipLog log = session_.step();
+      if (csv_) csv_->append(log);
+      print_step(log);
+      if (session_.steps_per_epoch() > 0 &&
+          session_.next_step() % session_.steps_per_epoch() == 0) {
+        finish_epoch();
+      }
+      progress_.show(session_, log);
+      if (end.status == kOk && session_.unmet() != nullptr) end = unmet();
+      if (options_.checkpoint_every > 0 && session_.next_step() % options_.checkpoint_every == 0) {
+        save();
+      }
+      if (session_.monitor().alarm()) {
+        end = {kAlarm, session_.monitor().describe()};
+        break;
+      }
+      if (const int signal = pending_interrupt(); signal != 0) {
+        end = {kSignal + signal, cat("interrupted after step ", session_.next_step() - 1)};
+        break;
+      }
+    }
+    progress_.clear();
+    if (!options_.checkpoint_path.empty() && saved_at_ != session_.next_step()) save();
+    output_.line(summary(session_));
+    return end;
+  }
+
+ private:
+  void print_header() {
+    output_.line(describe(session_));
+    if (!options_.quiet) {
+      output_.line(session_.steps_per_epoch() > 0 ? epoch_header(session_.task().score())
+                                                  : step_header());
+    }
+  }
+
+  void print_step(const amp::StepOrSkipLog& log) {
+    if (options_.quiet || session_.steps_per_epoch() > 0) return;
+    const bool due = (session_.next_step() - 1) % options_.log_every == 0;
+    if (!due && !session_.is_finished() && std::holds_alternative<amp::StepLog>(log)) return;
+    progress_.clear();
+    output_.line(step_row(log));
+  }
+
+  void finish_epoch() {
+    session_.end_epoch();
+    const int64_t epoch = session_.next_step() / session_.steps_per_epoch() - 1;
+    if (options_.quiet || (epoch % options_.log_every != 0 && !session_.is_finished())) return;
+    progress_.clear();
+    output_.line(epoch_row(epoch, session_));
+  }
+
+  RunEnd unmet() const {
+    const int64_t step = session_.next_step() - 1;
+    const Injection& injection = *session_.unmet();
+    const bool wanted_skip = injection.expected == Injection::Expected::kSkip;
+    return {kUnexpected, cat("--inject ", injection.str(), ": step ", step,
+                             wanted_skip ? " was taken; it was expected to be skipped"
+                                         : " was skipped; it was expected to be taken")};
+  }
+
+  // The rows first: a checkpoint must not be ahead of them.
+  void save() {
+    if (csv_) csv_->sync();
+    write_checkpoint(options_.checkpoint_path, session_);
+    saved_at_ = session_.next_step();
+  }
+
+  Session& session_;
+  const DemoOptions& options_;
+  Output& output_;
+  Progress progress_;
+  std::optional<amp::CsvLog> csv_;
+  int64_t saved_at_ = -1;
+};
 
 }  // namespace
 
-void run(const DemoOptions& options, Output& output) {
-  if (options.has_data()) {
-    run_data(options, output);
-  } else {
-    run_synthetic(options, output);
+RunEnd run(const DemoOptions& options, const std::optional<StateDict>& resumed, Output& output) {
+  check_paths(options);
+  Session session(options);
+  if (resumed) {
+    session.prepare_load (*resumed)();
+    if (session.next_step() > session.total_steps()) {
+      throw UsageError(cat("the run in ", options.resume_path, " is at step ", session.next_step(),
+                           ", and ", session.total_steps(), " steps are asked for; ask for more"));
+    }
   }
+  catch_interrupts();
+  const ScratchFile plotted(options.csv_path.empty() ? options.plot_path : "");
+  const std::string& csv_path = options.csv_path.empty() ? plotted.path() : options.csv_path;
+  RunEnd end = Run(session, csv_path, output).loop();
+  if (!options.plot_path.empty()) {
+    end.warning = draw_plot(options.plot_path, csv_path, drawn_threshold(options));
+  }
+  if (!options.run_card_path.empty()) write_run_card(options.run_card_path, session, end);
+  return end;
 }
 
 }  // namespace halfstep::demo

@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <limits>
 #include <memory>
-#include <system_error>
 
 #include "halfstep/core/error.h"
+#include "halfstep/core/file.h"
 #include "halfstep/demo/parse.h"
 
 namespace halfstep::demo {
@@ -18,8 +18,6 @@ namespace {
 constexpr size_t kLongestLine = size_t{1} << 22;
 constexpr size_t kMostValues = size_t{1} << 26;  // half a gigabyte
 constexpr int64_t kMostClasses = 1000;
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 std::string place(const std::string& path, int64_t line) { return cat(path, ", line ", line); }
 
@@ -44,7 +42,7 @@ class LineReader {
       line_ += static_cast<char>(c);
     }
     if (std::ferror(file_.get())) {
-      throw FileError(cat("cannot read ", path_, ": ", reason(errno)));
+      throw FileError(cat("cannot read ", path_, ": ", system_message(errno)));
     }
     return !line_.empty() && finish(text);
   }
@@ -56,7 +54,7 @@ class LineReader {
 
   static File open(const std::string& path) {
     File file(std::fopen(path.c_str(), "rb"), std::fclose);
-    if (!file) throw FileError(cat("cannot open ", path, ": ", reason(errno)));
+    if (!file) throw FileError(cat("cannot open ", path, ": ", system_message(errno)));
     return file;
   }
 
@@ -112,7 +110,7 @@ std::vector<std::string> read_header(LineReader& lines, const std::string& path)
   });
   if (names.size() < 2) {
     throw FileError(cat(place(path, 1), " has one column, ", quote(names.front()),
-                        "; there must be at least one feature and a class, separated by commas"));
+                        "; there must be at least one feature and a target, separated by commas"));
   }
   if (numbers == names.size()) {
     throw FileError(cat(place(path, 1), " holds numbers; it must be a header row of column names"));
@@ -167,25 +165,33 @@ Table read_table(const std::string& path) {
   return table;
 }
 
-std::vector<int64_t> class_labels(const Table& table, int64_t column) {
-  std::vector<int64_t> labels;
-  bool all_zero = true;
+bool holds_classes(const Table& table, int64_t column) {
   for (int64_t row = 0; row < table.row_count(); ++row) {
     const double value = table.at(row, column);
     if (!(value >= 0.0 && value < static_cast<double>(kMostClasses)) ||
         value != std::floor(value)) {
-      throw FileError(cat(table.where(row, column), " is ", value,
-                          "; a class must be a whole number from 0 to ", kMostClasses - 1));
+      return false;
     }
-    labels.push_back(static_cast<int64_t>(value));
-    all_zero = all_zero && value == 0.0;
   }
-  if (all_zero) {
-    const std::string& name = table.columns[static_cast<size_t>(column)];
-    throw FileError(cat(table.path, ", column ", column + 1, " (", quote(name),
-                        ") is 0 in every row; there must be at least two classes"));
+  return true;
+}
+
+std::vector<int64_t> class_labels(const Table& table, int64_t column) {
+  std::vector<int64_t> labels;
+  for (int64_t row = 0; row < table.row_count(); ++row) {
+    labels.push_back(static_cast<int64_t>(table.at(row, column)));
   }
   return labels;
+}
+
+void check_varies(const Table& table, int64_t column) {
+  const double first = table.at(0, column);
+  for (int64_t row = 1; row < table.row_count(); ++row) {
+    if (table.at(row, column) != first) return;
+  }
+  const std::string& name = table.columns[static_cast<size_t>(column)];
+  throw FileError(cat(table.path, ", column ", column + 1, " (", quote(name), ") is ", first,
+                      " in every row; there is nothing to learn"));
 }
 
 }  // namespace halfstep::demo

@@ -29,8 +29,11 @@ struct Table {
 /// blanks around fields and a byte order mark.
 Table read_table(const std::string& path);
 
-/// Column `column` as classes 0, 1, 2 ...; FileError unless all values are such numbers below 1000,
-/// and not all of them 0.
+/// Whether all values of a column are whole numbers from 0 to 999.
+bool holds_classes(const Table& table, int64_t column);
+/// Such a column as integers.
 std::vector<int64_t> class_labels(const Table& table, int64_t column);
+/// FileError if a column has the same value in every row: there is nothing to learn.
+void check_varies(const Table& table, int64_t column);
 
 }  // namespace halfstep::demo

@@ -1,5 +1,5 @@
-// The demo's parts without the program: strict numbers, the reader of data files, injections, what
-// settings turn into, and rows.
+// The demo's data without the program: strict numbers, the reader of data files, and the task that
+// a table makes.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -10,9 +10,7 @@
 #include <set>
 
 #include "halfstep/core/error.h"
-#include "halfstep/demo/options.h"
 #include "halfstep/demo/parse.h"
-#include "halfstep/demo/report.h"
 #include "halfstep/demo/table.h"
 #include "halfstep/demo/tasks.h"
 
@@ -40,8 +38,7 @@ Table table_of(const std::string& contents) { return read_table(TableFile(conten
 std::string complaint(const std::string& contents) {
   const TableFile file(contents);
   try {
-    const Table table = read_table(file.path());
-    class_labels(table, table.column_count() - 1);
+    read_table(file.path());
     return "";
   } catch (const FileError& error) {
     std::string message = error.what();
@@ -49,16 +46,6 @@ std::string complaint(const std::string& contents) {
       message.replace(at, file.path().size(), "FILE");
     }
     return message;
-  }
-}
-
-template <class Fn>
-std::string usage_complaint(Fn&& fn) {
-  try {
-    fn();
-    return "";
-  } catch (const UsageError& error) {
-    return error.what();
   }
 }
 
@@ -113,7 +100,7 @@ TEST(Table, what_is_wrong_is_said_with_file_line_and_column) {
   EXPECT_EQ(complaint("1,2\n3,4\n"),
             "FILE, line 1 holds numbers; it must be a header row of column names");
   EXPECT_EQ(complaint("a;b\n1;2\n"),
-            "FILE, line 1 has one column, 'a;b'; there must be at least one feature and a class, "
+            "FILE, line 1 has one column, 'a;b'; there must be at least one feature and a target, "
             "separated by commas");
   EXPECT_EQ(complaint("a,b\n1,2\n3\n"),
             "FILE, line 3, column 2 ('b') is missing; the header has 2 columns");
@@ -149,14 +136,12 @@ TEST(Table, a_missing_file_and_a_directory_are_named_with_the_reason) {
 }
 
 TEST(Table, classes_are_whole_numbers_from_0_to_999) {
-  const std::string rule = "; a class must be a whole number from 0 to 999";
-  EXPECT_EQ(complaint("a,c\n1,0\n1,999\n"), "");
-  EXPECT_EQ(complaint("a,c\n1,0\n1,1000\n"), "FILE, line 3, column 2 ('c') is 1000" + rule);
-  EXPECT_EQ(complaint("a,c\n1,1e30\n"), "FILE, line 2, column 2 ('c') is 1e+30" + rule);
-  EXPECT_EQ(complaint("a,c\n1,-1\n"), "FILE, line 2, column 2 ('c') is -1" + rule);
-  EXPECT_EQ(complaint("a,c\n1,0.5\n"), "FILE, line 2, column 2 ('c') is 0.5" + rule);
-  EXPECT_EQ(complaint("a,c\n1,0\n2,0\n"),
-            "FILE, column 2 ('c') is 0 in every row; there must be at least two classes");
+  const auto holds = [](const std::string& target) {
+    return holds_classes(table_of("a,c\n1,0\n1," + target + "\n"), 1);
+  };
+  EXPECT_TRUE(holds("999"));
+  EXPECT_TRUE(holds("3"));
+  for (const char* target : {"1000", "1e30", "-1", "0.5"}) EXPECT_FALSE(holds(target)) << target;
 }
 
 /// 10 rows; the features are row, 100 row and a constant, the class is row % 3.
@@ -166,19 +151,40 @@ Table small_table() {
   return table_of(text);
 }
 
-TEST(ClassTask, one_row_is_too_few) {
+template <class E>
+std::string task_complaint(const std::string& contents, std::string_view target = "") {
+  const Table table = table_of(contents);
   Generator generator(0);
-  EXPECT_THROW(ClassTask(table_of("a,c\n1,1\n"), generator), FileError);
+  try {
+    TableTask(table, target, 2, generator);
+    return "";
+  } catch (const E& error) {
+    std::string message = error.what();
+    return message.replace(message.find(table.path), table.path.size(), "FILE");
+  }
 }
 
-TEST(ClassTask, the_split_is_80_to_20_and_features_are_standardised_on_the_training_part) {
+TEST(TableTask, what_cannot_be_learned_is_said) {
+  EXPECT_EQ(task_complaint<FileError>("a,c\n1,1\n"),
+            "FILE has 1 row; there must be at least 2, to train and to test");
+  EXPECT_EQ(task_complaint<FileError>("a,c\n1,2\n2,2\n"),
+            "FILE, column 2 ('c') is 2 in every row; there is nothing to learn");
+  EXPECT_EQ(task_complaint<FileError>("a,c\n1,2.5\n2,2.5\n"),
+            "FILE, column 2 ('c') is 2.5 in every row; there is nothing to learn");
+  EXPECT_EQ(task_complaint<UsageError>("a,c\n1,2\n2,1\n", "d"),
+            "--target 'd' given; FILE has no column of that name in its header");
+  EXPECT_EQ(task_complaint<UsageError>("a,c\n1,2\n2,1\n", "a"), "");
+}
+
+TEST(TableTask, the_split_is_80_to_20_and_features_are_standardised_on_the_training_part) {
   Generator generator(3);
-  const ClassTask task(small_table(), generator);
+  TableTask task(small_table(), "", 8, generator);
   EXPECT_EQ(task.features(), 3);
-  EXPECT_EQ(task.classes(), 3);
+  EXPECT_TRUE(task.has_classes());
+  EXPECT_EQ(task.outputs(), 3);
   ASSERT_EQ(task.train_count(), 8);
   EXPECT_EQ(task.test_count(), 2);
-  const std::vector<float> x = task.batch(0, 8).inputs.to_vector<float>();
+  const std::vector<float> x = task.next_batch().inputs.to_vector<float>();
   for (size_t column = 0; column < 3; ++column) {
     double sum = 0.0, squares = 0.0;
     for (size_t row = 0; row < 8; ++row) {
@@ -191,13 +197,34 @@ TEST(ClassTask, the_split_is_80_to_20_and_features_are_standardised_on_the_train
   }
 }
 
-TEST(ClassTask, shuffling_keeps_each_row_with_its_class_and_uses_every_row_once) {
+TEST(TableTask, a_number_to_predict_is_standardised_and_the_other_columns_are_features) {
   Generator generator(3);
-  ClassTask task(small_table(), generator);
+  TableTask task(small_table(), "y", 8, generator);  // y is 100 x: 900 is a class, so shift it
+  EXPECT_TRUE(task.has_classes());
+  std::string text = "x,y,z\n";
+  for (int row = 0; row < 10; ++row) text += cat(row, ",", 0.5 + row, ",", row * row, "\n");
+  TableTask numbers(table_of(text), "y", 8, generator);
+  EXPECT_FALSE(numbers.has_classes());
+  EXPECT_EQ(numbers.outputs(), 1);
+  EXPECT_EQ(numbers.features(), 2);
+  const Batch batch = numbers.next_batch();
+  const std::vector<float> x = batch.inputs.to_vector<float>();
+  const std::vector<float> y = batch.targets.to_vector<float>();
+  double squares = 0.0;
+  for (size_t row = 0; row < 8; ++row) {
+    EXPECT_NEAR(x[2 * row], y[row], 1e-6);  // y is x + 0.5: the same once standardised
+    squares += static_cast<double>(y[row]) * static_cast<double>(y[row]);
+  }
+  EXPECT_NEAR(squares / 8, 1.0, 1e-5);
+}
+
+TEST(TableTask, every_epoch_uses_every_row_once_with_its_class_in_a_new_order) {
+  Generator generator(3);
+  TableTask task(small_table(), "", 8, generator);
   std::map<float, std::vector<float>> target_of;  // by the first feature, which tells rows apart
   std::set<std::vector<float>> orders;
   for (int epoch = 0; epoch < 4; ++epoch) {
-    const Batch batch = task.batch(0, 8);
+    const Batch batch = task.next_batch();
     const std::vector<float> x = batch.inputs.to_vector<float>();
     const std::vector<float> y = batch.targets.to_vector<float>();
     std::vector<float> order;
@@ -211,112 +238,33 @@ TEST(ClassTask, shuffling_keeps_each_row_with_its_class_and_uses_every_row_once)
       order.push_back(x[3 * row]);
     }
     orders.insert(order);
-    task.shuffle(generator);
   }
   EXPECT_EQ(target_of.size(), 8u);
   EXPECT_EQ(orders.size(), 4u);
 }
 
-TEST(Injection, is_read_and_written_in_the_same_form) {
-  for (const char* text :
-       {"inf-grad@5", "inf-grad@0", "target-spike@7:1e+08", "target-spike@7:-2"}) {
-    EXPECT_EQ(parse_injection(text).str(), text);
+TEST(TableTask, the_last_batch_of_an_epoch_is_the_rest) {
+  Generator generator(3);
+  TableTask task(small_table(), "", 3, generator);
+  EXPECT_EQ(task.steps_per_epoch(), 3);
+  for (const int64_t rows : {3, 3, 2, 3}) EXPECT_EQ(task.next_batch().inputs.dim(0), rows);
+}
+
+TEST(TableTask, goes_on_from_any_batch_as_if_it_had_not_stopped) {
+  for (int batches = 0; batches < 7; ++batches) {
+    Generator generator(3);
+    TableTask task(small_table(), "", 3, generator);
+    for (int i = 0; i < batches; ++i) task.next_batch();
+    Generator other(3);
+    TableTask resumed(small_table(), "", 3, other);
+    resumed.prepare_load(task.state_dict())();
+    for (int i = 0; i < 7; ++i) {
+      EXPECT_EQ(resumed.next_batch().inputs.to_vector<float>(),
+                task.next_batch().inputs.to_vector<float>())
+          << batches << " batches before, " << i << " after";
+    }
+    EXPECT_EQ(other.state(), generator.state());
   }
-  EXPECT_EQ(parse_injection("target-spike@7:1e8"),
-            (Injection{.kind = Injection::Kind::kTargetSpike, .step = 7, .factor = 1e8}));
-}
-
-TEST(Injection, anything_else_is_refused_with_what_was_given) {
-  for (const char* text :
-       {"", "foo", "foo@5", "inf-grad", "inf-grad@", "inf-grad@x", "inf-grad@-1", "inf-grad@1.5",
-        "inf-grad@5:", "inf-grad@5:1", "target-spike@7", "target-spike@7:", "target-spike@7:x",
-        "target-spike@7:inf", "target-spike@7:nan", "target-spike@7:1e39", "@5", "inf-grad@5@5"}) {
-    const std::string message = usage_complaint([&] { parse_injection(text); });
-    EXPECT_TRUE(message.starts_with(cat("--inject ", quote(text), " given; "))) << message;
-  }
-}
-
-TEST(Injection, none_stands_alone) {
-  EXPECT_TRUE(parse_injections({"none"}).empty());
-  EXPECT_EQ(parse_injections({"inf-grad@1", "inf-grad@2"}).size(), 2u);
-  EXPECT_THROW(parse_injections({"none", "inf-grad@1"}), UsageError);
-  EXPECT_THROW(parse_injections({"none", "none"}), UsageError);
-}
-
-TEST(Injection, acts_at_its_step_only_and_leaves_the_targets_given_alone) {
-  const Injector injector(
-      parse_injections({"target-spike@2:10", "target-spike@2:3", "inf-grad@4"}));
-  const Tensor targets = Tensor::from({1, 2}, {2});
-  EXPECT_EQ(injector.spoil_targets(2, targets).to_vector<float>(), (std::vector<float>{30, 60}));
-  EXPECT_EQ(injector.spoil_targets(1, targets).to_vector<float>(), (std::vector<float>{1, 2}));
-  EXPECT_EQ(targets.to_vector<float>(), (std::vector<float>{1, 2}));
-  EXPECT_TRUE(injector.acts_at(2));
-  EXPECT_TRUE(injector.acts_at(4));
-  EXPECT_FALSE(injector.acts_at(3));
-}
-
-TEST(Options, defaults_are_the_lessons_run) {
-  const DemoOptions options = make_options({});
-  EXPECT_EQ(options.steps, 20);
-  EXPECT_EQ(options.batch, 8);
-  EXPECT_EQ(options.lr, 1e-2);
-  EXPECT_EQ(options.max_norm, 1.0);
-  EXPECT_EQ(options.seed, 0u);
-  EXPECT_EQ(options.dtype, DType::BF16);
-  EXPECT_FALSE(options.scaler.enabled);
-  EXPECT_EQ(options.injections, parse_injections({"inf-grad@5"}));
-}
-
-TEST(Options, with_data_the_defaults_are_those_of_the_digits_run) {
-  const DemoOptions options = make_options({{"data", {"x.csv"}}});
-  EXPECT_EQ(options.epochs, 40);
-  EXPECT_EQ(options.hidden, 128);
-  EXPECT_EQ(options.lr, 3e-3);
-  EXPECT_TRUE(options.injections.empty());
-}
-
-TEST(Options, what_is_given_replaces_the_default_in_both_modes) {
-  for (const bool with_data : {false, true}) {
-    GivenSettings given{{"lr", {"0.5"}},
-                        {"batch", {"3"}},
-                        {"inject", {"inf-grad@1", "inf-grad@2"}},
-                        {"fp16", {""}}};
-    if (with_data) given["data"] = {"x.csv"};
-    const DemoOptions options = make_options(given);
-    EXPECT_EQ(options.lr, 0.5);
-    EXPECT_EQ(options.batch, 3);
-    EXPECT_EQ(options.injections, parse_injections({"inf-grad@1", "inf-grad@2"}));
-    EXPECT_EQ(options.dtype, DType::F16);
-    EXPECT_TRUE(options.scaler.enabled);
-  }
-}
-
-TEST(Report, a_row_ends_after_100_characters) {
-  const amp::SkipLog skip{.step = 1'000'000'000,
-                          .lr = 1e-10,
-                          .grad_l2_pre_clip = INFINITY,
-                          .loss = 1e-30f,
-                          .reason = amp::SkipReason::kNonFiniteGrad,
-                          .scaler_scale = 1e30,
-                          .parameter = std::string(100, 'x')};
-  EXPECT_EQ(step_row(skip).size(), 100u);
-}
-
-TEST(Report, numbers_are_readable_whatever_their_size) {
-  const auto row = [](double pre, double post, float loss, double scale) {
-    return step_row(amp::StepLog{.step = 3,
-                                 .lr = 3e-5,
-                                 .grad_l2_pre_clip = pre,
-                                 .grad_l2_post_clip = post,
-                                 .loss = loss,
-                                 .scaler_scale = scale});
-  };
-  EXPECT_EQ(row(1.10349e8, 1.0, 0.46231f, 16777216),
-            "STEP     3     0.4623 3.000e-05  1.103e+08     1.0000   16777216");
-  EXPECT_EQ(row(0.0, 1e-300, 1e30f, 0x1p100),
-            "STEP     3  1.000e+30 3.000e-05          0 1.000e-300 1.2677e+30");
-  EXPECT_EQ(row(99998.0, 0.001, 0.0f, 0.5),
-            "STEP     3          0 3.000e-05 99998.0000     0.0010        0.5");
 }
 
 }  // namespace

@@ -71,8 +71,7 @@ TEST_F(Demo, bad_data_is_one_line_naming_file_line_and_column_and_leaves_the_old
       {"a,b\n1,2\n3,4,5\n", ", line 3, column 3 is one too many"},
       {"a,b\n1,2\n3,x\n", ", line 3, column 2 ('b') is 'x'"},
       {"a,b\n1,2\nnan,1\n", ", line 3, column 1 ('a') is 'nan'"},
-      {"a,b\n1,2\n3,1.5\n", ", line 3, column 2 ('b') is 1.5"},
-      {"a,b\n1,2\n3,1e9\n", ", line 3, column 2 ('b') is 1e+09"},
+      {"a,b\n1,2\n3,2\n", ", column 2 ('b') is 2 in every row"},
       {std::string("\x7f"
                    "ELF\0,\n",
                    7),

@@ -1,0 +1,178 @@
+// JSON (by nlohmann-json) to settings as text, and back.
+#include "halfstep/demo/config.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "halfstep/core/error.h"
+#include "halfstep/core/file.h"
+#include "halfstep/demo/parse.h"
+
+namespace halfstep::demo {
+namespace {
+
+using nlohmann::ordered_json;
+using Form = Setting::Form;
+
+/// Levenshtein distance: insertions, deletions and replacements that make `a` into `b`.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string_view nearest_name(std::string_view name) {
+  return std::ranges::min_element(settings(), {},
+                                  [&](const Setting& setting) {
+                                    const bool is_alias = setting.use == Setting::Use::kAlias;
+                                    return is_alias ? SIZE_MAX : edit_distance(name, setting.name);
+                                  })
+      ->name;
+}
+
+/// The value of a setting as text. Only what reads like its form is taken.
+std::vector<std::string> texts_of(const Setting& setting, const ordered_json& value,
+                                  const std::string& file) {
+  const auto refuse = [&](std::string_view rule) {
+    throw UsageError(
+        cat(file, ": ", quote(setting.name), " is ", value.dump(), "; it must be ", rule));
+  };
+  switch (setting.form) {
+    case Form::kNumber:
+      if (value.is_number_float()) return {cat(value.get<double>())};
+      if (value.is_number()) return {value.dump()};
+      if (value.is_string()) return {value.get<std::string>()};  // "inf"
+      refuse("a number");
+      break;
+    case Form::kText:
+      if (!value.is_string()) refuse("a text");
+      break;
+    case Form::kSwitch:
+      if (!value.is_boolean()) refuse("true or false");
+      return {value.dump()};
+    case Form::kList:
+      if (value.is_string()) break;
+      if (!value.is_array() || value.empty() ||
+          !std::ranges::all_of(value, [](const ordered_json& x) { return x.is_string(); })) {
+        refuse("a text or a list of texts");
+      }
+      return value.get<std::vector<std::string>>();
+  }
+  return {value.get<std::string>()};
+}
+
+ordered_json number_from(const std::string& text) {
+  if (const auto whole = parse_integer(text)) return *whole;
+  if (const auto whole = parse_unsigned(text)) return *whole;
+  const std::optional<double> number = parse_number(text);
+  if (number && std::isfinite(*number)) return *number;
+  return text;  // JSON has no inf
+}
+
+}  // namespace
+
+GivenSettings parse_config(const std::string& text, const std::string& file) {
+  std::set<std::string> seen;
+  const auto check_key = [&](int depth, ordered_json::parse_event_t event, ordered_json& parsed) {
+    if (event == ordered_json::parse_event_t::key && depth == 1 &&
+        !seen.insert(parsed.get<std::string>()).second) {
+      throw UsageError(cat(file, ": ", quote(parsed.get<std::string>()), " is there twice"));
+    }
+    return true;
+  };
+  ordered_json config;
+  try {
+    config = ordered_json::parse(text, check_key, true, /*ignore_comments=*/true);
+  } catch (const ordered_json::exception& error) {
+    throw UsageError(cat(file, " is not JSON: ", error.what()));
+  }
+  if (!config.is_object()) throw UsageError(cat(file, " must hold an object: {\"lr\": 0.01, ...}"));
+
+  GivenSettings given;
+  for (const auto& [name, value] : config.items()) {
+    const Setting* setting = find_setting(name);
+    if (!setting) {
+      throw UsageError(cat(file, ": unknown setting ", quote(name), "; the nearest is ",
+                           quote(nearest_name(name))));
+    }
+    if (setting->use == Setting::Use::kAlias) {
+      throw UsageError(cat(file, ": ", quote(name),
+                           " is for the command line; write \"precision\": \"", name, "\""));
+    }
+    given[name] = texts_of(*setting, value, file);
+  }
+  return given;
+}
+
+GivenSettings read_config(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || file.bad() || errno == EISDIR) {
+    throw FileError(cat("cannot read ", path, ": ", system_message(errno)));
+  }
+  return parse_config(text, path);
+}
+
+std::string config_text(const GivenSettings& given) {
+  ordered_json config = ordered_json::object();
+  for (const Setting& setting : settings()) {
+    const auto found = given.find(setting.name);
+    if (found == given.end()) continue;
+    ordered_json& value = config[std::string(setting.name)];
+    switch (setting.form) {
+      case Form::kNumber:
+        value = number_from(found->second.front());
+        break;
+      case Form::kText:
+        value = found->second.front();
+        break;
+      case Form::kSwitch:
+        value = found->second.front() == "true";
+        break;
+      case Form::kList:
+        value = found->second;
+        break;
+    }
+  }
+  return config.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+GivenSettings resumed_settings(const GivenSettings& saved, const GivenSettings& given,
+                               const std::string& file) {
+  GivenSettings all = merged(saved, given);
+  const GivenSettings before = given_settings(make_options(saved));
+  const GivenSettings after = given_settings(make_options(all));
+  const auto text_in = [](const GivenSettings& from, std::string_view name) {
+    const auto found = from.find(name);
+    std::string text;
+    if (found == from.end()) return text;
+    for (const std::string& value : found->second) text += (text.empty() ? "" : " ") + value;
+    return text;
+  };
+  for (const Setting& setting : settings()) {
+    if (setting.use != Setting::Use::kRun) continue;
+    const std::string was = text_in(before, setting.name);
+    const std::string is = text_in(after, setting.name);
+    if (was != is) {
+      throw UsageError(cat("--", setting.name, " ", quote(is), " given, but the run in ", file,
+                           " has ", quote(was), "; a resumed run keeps its settings"));
+    }
+  }
+  return all;
+}
+
+}  // namespace halfstep::demo

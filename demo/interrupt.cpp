@@ -1,0 +1,31 @@
+// Signal handlers.
+#include "halfstep/demo/interrupt.h"
+
+#include <unistd.h>
+
+#include <csignal>
+
+namespace halfstep::demo {
+namespace {
+
+volatile std::sig_atomic_t pending = 0;
+
+extern "C" void note_signal(int signal) {
+  if (pending != 0) ::_exit(128 + signal);
+  pending = signal;
+}
+
+}  // namespace
+
+void catch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = note_signal;
+  action.sa_flags = SA_RESTART;
+  ::sigemptyset(&action.sa_mask);
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+int pending_interrupt() { return pending; }
+
+}  // namespace halfstep::demo

@@ -1,0 +1,12 @@
+// Ctrl-C and SIGTERM: the first one is noted, so that a run can end well; the second one ends the
+// process at once.
+#pragma once
+
+namespace halfstep::demo {
+
+/// From now on.
+void catch_interrupts();
+/// The signal that came, or 0.
+int pending_interrupt();
+
+}  // namespace halfstep::demo
