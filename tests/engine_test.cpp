@@ -283,6 +283,17 @@ TEST(Engine, backward_runs_on_any_thread_and_in_any_mode) {
   EXPECT_EQ(grad_of(a), (Values{3, 3}));
 }
 
+TEST(Engine, a_gradient_and_a_seed_that_others_hold_are_added_in_new_memory) {
+  const Tensor w = leaf({1.0f, 2.0f});
+  const Tensor seed = Tensor::from({10.0f, 20.0f}, {2});
+  w.backward(seed);
+  const Tensor held = w.grad();
+  w.backward(seed);
+  EXPECT_EQ(grad_of(w), (Values{20, 40}));
+  EXPECT_EQ(seed.to_vector<float>(), (Values{10, 20}));
+  EXPECT_EQ(held.to_vector<float>(), (Values{10, 20}));
+}
+
 TEST(GradMode, nests_and_survives_exceptions) {
   const Tensor a = leaf({1.0f});
   try {
