@@ -46,6 +46,9 @@ int run_command(const CommandLine& command) {
   }
   GivenSettings given = command.given;
   if (!command.config_path.empty()) given = merged(read_config(command.config_path), given);
+  if (!command.sweep.empty() && given.contains("resume")) {
+    throw UsageError("--sweep and --resume given; a sweep starts each run anew");
+  }
   std::optional<StateDict> resumed;
   if (const auto found = given.find("resume"); found != given.end() && !command.print_config) {
     const std::string path = make_options({{"resume", found->second}}).resume_path;
