@@ -34,12 +34,17 @@ class TemporaryFile {
   bool kept_ = false;
 };
 
-/// The file that a symbolic link leads to, else `path`.
-std::string resolved(const std::string& path) {
+/// The file that a symbolic link leads to, whether it is there or not, else `path`.
+std::string resolved(std::string_view op, const std::string& path) {
+  constexpr int kMostLinks = 40;  // as the system
+  std::filesystem::path target = path;
   std::error_code ignored;
-  if (!std::filesystem::is_symlink(path, ignored)) return path;
-  const std::filesystem::path target = std::filesystem::weakly_canonical(path, ignored);
-  return ignored ? path : target.string();
+  for (int links = 0; std::filesystem::is_symlink(target, ignored); ++links) {
+    HS_CHECK(links < kMostLinks, FileError, op, "cannot follow ", path, ": ",
+             system_message(ELOOP));
+    target = target.parent_path() / std::filesystem::read_symlink(target, ignored);
+  }
+  return target.string();
 }
 
 /// errno, or 0 when all was written.
@@ -69,7 +74,7 @@ void write_file(std::string_view op, const std::string& path,
   const auto refuse = [&](std::string_view what, int error) {
     fail<FileError>(op, what, " ", path, ": ", system_message(error));
   };
-  const std::string target = resolved(path);
+  const std::string target = resolved(op, path);
   struct stat status {};
   HS_CHECK(::stat(target.c_str(), &status) != 0 || S_ISREG(status.st_mode), FileError, op, path,
            " is not a regular file; it must be one, or not be there yet");
