@@ -52,7 +52,7 @@ uint64_t read_words(StateReader& reader, const std::string& name) {
   for (const int i : {0, 1}) {
     const std::string key = name + (i == 0 ? ".low" : ".high");
     const int64_t word = reader.whole_number(key, 0.0);
-    HS_CHECK(word <= 0xFFFFFFFF, ArgumentError, reader.op(), key, " = ", word,
+    HS_CHECK(word <= 0xFFFFFFFF, ArgumentError, reader.op(), reader.full(key), " = ", word,
              " given; it must be at most 2^32 - 1");
     words[i] = static_cast<uint64_t>(word);
   }

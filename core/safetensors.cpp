@@ -62,13 +62,16 @@ struct Source {
 
 template <class... Parts>
 [[noreturn]] void refuse(const Source& source, const Parts&... parts) {
-  fail<FileError>(kRead, source.name, ": ", parts...);
+  fail<FileError>(kRead, one_line(cat(source.name, ": ", parts...)));
 }
 
 /// Parses the header; refuses duplicate keys, which a JSON object would merge, and deep nesting.
 json parse_header(const Source& source, const std::string& text) {
   if (text.empty() || text.front() != '{') {
     refuse(source, "the header does not begin with {; is this a safetensors file?");
+  }
+  if (text.find('\0') != std::string::npos) {  // where the parser would take the text to end
+    refuse(source, "the header is not JSON: it has a zero byte");
   }
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
@@ -249,8 +252,8 @@ void write_safetensors(const std::string& path, const Safetensors& contents) {
   uint64_t end = 0;
   for (const DType dtype : kByWidth) {
     for (const auto& [name, x] : contents.tensors) {
-      HS_CHECK(x.defined() && name != kMetadata, ArgumentError, kWrite, "tensor ", name, " is ", x,
-               "; it must hold a tensor, under another name than ", kMetadata);
+      HS_CHECK(x.defined() && name != kMetadata, ArgumentError, kWrite, "tensor ", one_line(name),
+               " is ", x, "; it must hold a tensor, under another name than ", kMetadata);
       if (x.dtype() != dtype) continue;
       Tensor host = x;
       if (!x.device().is_cpu()) {

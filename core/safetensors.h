@@ -25,7 +25,8 @@ Safetensors read_safetensors(const std::string& path);
 Safetensors parse_safetensors(std::span<const std::byte> bytes, const std::string& name);
 
 /// Replaces the file in one step (see write_file). Tensors lie in it as Python's library lays them:
-/// by dtype, the widest first, then by name. FileError if a name or a text is not UTF-8.
+/// by dtype, the widest first, then by name. ArgumentError if a name or a text is not
+/// UTF-8, or a tensor is undefined.
 void write_safetensors(const std::string& path, const Safetensors& contents);
 
 }  // namespace halfstep

@@ -47,6 +47,8 @@ class StateReader {
 
   /// How errors about the state begin.
   const std::string& op() const { return op_; }
+  /// The whole name of a key, for messages.
+  std::string full(const std::string& key) const { return one_line(state_.prefix + key); }
   /// A number, or the element of an f64 scalar.
   double number(const std::string& key);
   /// A whole number in [least, 2^53].
@@ -62,8 +64,6 @@ class StateReader {
   void finish() const;
 
  private:
-  std::string full(const std::string& key) const { return state_.prefix + key; }
-
   std::string op_;
   const StateDict& state_;
   std::set<std::string> read_;

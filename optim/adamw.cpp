@@ -116,7 +116,8 @@ TakeOver AdamW::load(StateReader& reader) {
       const Tensor value = moment(name);
       const std::vector<double> elements = value.to_vector<double>();
       HS_CHECK(std::ranges::none_of(elements, [](double x) { return x < 0.0; }), ArgumentError,
-               reader.op(), key, name, " has a negative element; it must hold mean squares");
+               reader.op(), reader.full(key + name),
+               " has a negative element; it must hold mean squares");
       return value;
     };
     s.exp_avg = moment("exp_avg");
