@@ -95,18 +95,28 @@ StateDict SkipMonitor::state_dict() const {
 TakeOver SkipMonitor::prepare_load(const StateDict& state) {
   StateReader reader("SkipMonitor.load", state);
   SkipMonitor loaded(options_);
+  loaded.steps_ = reader.whole_number("steps", 0.0);
   const std::vector<float> outcomes =
       reader.tensor("outcomes", Tensor::zeros({kWindow})).to_vector<float>();
   for (size_t i = 0; i < outcomes.size(); ++i) {
     const float value = outcomes[i];
     HS_CHECK(value == 0.0f || value == 1.0f || value == 2.0f || value == 3.0f, ArgumentError,
-             reader.op(), "outcomes has ", value, " at ", i, "; it must be 0, 1, 2 or 3");
+             reader.op(), reader.full("outcomes"), " has ", value, " at ", i,
+             "; it must be 0, 1, 2 or 3");
+    HS_CHECK(value == 0.0f || static_cast<int64_t>(i) < loaded.steps_, ArgumentError, reader.op(),
+             reader.full("outcomes"), " has ", value, " at ", i,
+             "; it must be 0 behind the last of ", loaded.steps_, " steps");
     loaded.outcomes_[i] = static_cast<Outcome>(value);
     loaded.skips_in_window_ += value >= 2.0f ? 1 : 0;
   }
-  loaded.steps_ = reader.whole_number("steps", 0.0);
-  loaded.steps_above_ = reader.whole_number("steps_above", 0.0);
-  loaded.skips_in_a_row_ = reader.whole_number("skips_in_a_row", 0.0);
+  const auto count_of_steps = [&](const char* key) {
+    const int64_t value = reader.whole_number(key, 0.0);
+    HS_CHECK(value <= loaded.steps_, ArgumentError, reader.op(), reader.full(key), " = ", value,
+             " given; there were ", loaded.steps_, " steps");
+    return value;
+  };
+  loaded.steps_above_ = count_of_steps("steps_above");
+  loaded.skips_in_a_row_ = count_of_steps("skips_in_a_row");
   loaded.calibration_skips_ = reader.whole_number("calibration_skips", 0.0);
   loaded.calibrating_ = reader.flag("calibrating");
   reader.finish();
