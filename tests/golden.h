@@ -17,10 +17,13 @@ namespace halfstep::test {
 
 using json = nlohmann::json;
 
-inline json load_golden(const std::string& file) {
+inline std::string golden_path(const std::string& file) {
   const char* overridden = std::getenv("HALFSTEP_GOLDEN_DIR");
-  const std::string path =
-      std::string(overridden != nullptr ? overridden : HALFSTEP_GOLDEN_DEFAULT_DIR) + "/" + file;
+  return std::string(overridden != nullptr ? overridden : HALFSTEP_GOLDEN_DEFAULT_DIR) + "/" + file;
+}
+
+inline json load_golden(const std::string& file) {
+  const std::string path = golden_path(file);
   std::ifstream stream(path);
   HS_CHECK(stream.good(), FileError, "load_golden", path, " cannot be read");
   return json::parse(stream);
