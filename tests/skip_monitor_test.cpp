@@ -198,6 +198,21 @@ TEST(SkipMonitor, clipping_is_not_judged_before_100_steps) {
   EXPECT_EQ(warnings.messages.size(), 1u);
 }
 
+TEST(SkipMonitor, the_oldest_of_the_100_steps_counts_and_the_one_before_does_not) {
+  SkipMonitor monitor, later;
+  const WarningCollector warnings;
+  clipped(later, 2);
+  taken(later, 5);
+  clipped(later, 94);  // 95 of the last 100, and the one before
+  EXPECT_TRUE(warnings.messages.empty());
+  clipped(monitor);
+  taken(monitor, 4);
+  clipped(monitor, 94);
+  EXPECT_TRUE(warnings.messages.empty()) << "99 steps";
+  clipped(monitor);
+  EXPECT_EQ(warnings.messages.size(), 1u);
+}
+
 TEST(SkipMonitor, the_clip_window_slides_over_the_end_of_the_ring) {
   SkipMonitor monitor;
   const WarningCollector warnings;
@@ -210,9 +225,9 @@ TEST(SkipMonitor, the_clip_window_slides_over_the_end_of_the_ring) {
 
 TEST(SkipMonitor, describes_itself_in_one_line) {
   SkipMonitor monitor({.max_skip_rate = 0.25, .alert_after = 2});
+  skipped(monitor, 1, SkipReason::kNonFiniteLoss);
   taken(monitor, 4);
   skipped(monitor, 3);
-  skipped(monitor, 1, SkipReason::kNonFiniteLoss);
   EXPECT_EQ(monitor.describe(),
             "skip rate 0.5 over the last 8 steps, above 0.25 for 3 steps in a row; skipped for 3 "
             "non_finite_grad and 1 non_finite_loss");
