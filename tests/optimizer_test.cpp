@@ -278,5 +278,23 @@ TEST(SGD, bf16_parameters_have_masters) {
   EXPECT_EQ(w.value.to_vector<float>()[0], 356.0f) << "256 + 1 is 256 in bfloat16";
 }
 
+TEST(Optimizer, a_step_without_gradients_is_not_counted) {
+  AdamW optimizer({make_parameter("w", {1.0f})});
+  optimizer.step();
+  EXPECT_EQ(optimizer.step_count(), 0u);
+  give_gradient(optimizer.parameters()[0], {1.0f});
+  optimizer.step();
+  EXPECT_EQ(optimizer.step_count(), 1u);
+}
+
+TEST(Optimizer, does_not_step_on_a_non_finite_first_element) {
+  AdamW optimizer({make_parameter("w", {1.0f, 2.0f})});
+  give_gradient(optimizer.parameters()[0], {test::kInfinity, 1.0f});
+  optim::compute_global_l2_norm(optimizer.parameters());
+  const auto before = snapshot(optimizer);
+  expect_says(message_of<NonFiniteError>([&] { optimizer.step(); }), {"w", "inf", "index 0"});
+  EXPECT_EQ(snapshot(optimizer), before);
+}
+
 }  // namespace
 }  // namespace halfstep
