@@ -9,6 +9,7 @@ set(HALFSTEP_SOURCES
   core/pool.cpp
   core/rng.cpp
   core/safetensors.cpp
+  core/safetensors_write.cpp
   core/state_dict.cpp
   core/tensor.cpp
   core/warning.cpp

@@ -1,5 +1,5 @@
-// The safetensors format: the header in JSON (parsed by nlohmann-json), the places of the tensors,
-// and moving their elements.
+// Reading safetensors: the header in JSON (parsed by nlohmann-json), the places of the tensors, and
+// their elements.
 #include "halfstep/core/safetensors.h"
 
 #include <fcntl.h>
@@ -16,9 +16,10 @@
 #include <set>
 #include <vector>
 
+#include "halfstep/core/clear_json.h"
 #include "halfstep/core/error.h"
 #include "halfstep/core/file.h"
-#include "halfstep/core/kernels.h"
+#include "halfstep/core/safetensors_format.h"
 
 namespace halfstep {
 namespace {
@@ -26,23 +27,9 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 using nlohmann::json;
+using namespace safetensors;
 
-constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the format's limit
-constexpr const char* kMetadata = "__metadata__";
-constexpr DType kByWidth[] = {DType::F64, DType::F32, DType::BF16, DType::F16};
 constexpr const char* kRead = "read_safetensors";
-constexpr const char* kWrite = "write_safetensors";
-
-std::string format_name(DType dtype) {
-  std::string name(name_of(dtype));  // "bf16" is BF16 in the format
-  std::ranges::transform(name, name.begin(), [](char c) {
-    return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-  });
-  return name;
-}
-
-size_t byte_count(const Tensor& x) { return static_cast<size_t>(x.numel()) * size_of(x.dtype()); }
 
 /// Where a tensor lies, in bytes after the header.
 struct Place {
@@ -190,7 +177,8 @@ Safetensors parse(const Source& source) {
 
   Safetensors out;
   std::vector<Place> places;
-  const json header = parse_header(source, text);
+  json header = parse_header(source, text);
+  const ClearJson clear_header(header);
   for (const auto& [name, entry] : header.items()) {
     if (name != kMetadata) {
       places.push_back(parse_place(source, name, entry));
@@ -242,46 +230,6 @@ Safetensors read_safetensors(const std::string& path) {
     }
   };
   return parse({path, static_cast<uint64_t>(status.st_size), read});
-}
-
-void write_safetensors(const std::string& path, const Safetensors& contents) {
-  json header = json::object();
-  if (!contents.metadata.empty()) header[kMetadata] = contents.metadata;
-  std::vector<Tensor> on_host;  // keeps copies of device memory until it is written
-  std::vector<std::span<const std::byte>> pieces(2);
-  uint64_t end = 0;
-  for (const DType dtype : kByWidth) {
-    for (const auto& [name, x] : contents.tensors) {
-      HS_CHECK(x.defined() && name != kMetadata, ArgumentError, kWrite, "tensor ", one_line(name),
-               " is ", x, "; it must hold a tensor, under another name than ", kMetadata);
-      if (x.dtype() != dtype) continue;
-      Tensor host = x;
-      if (!x.device().is_cpu()) {
-        host = Tensor::empty(x.shape(), dtype);
-        kernels(x.device()).copy_to_host(x.raw_data(), host.mutable_raw_data(), byte_count(x));
-        on_host.push_back(host);
-      }
-      const uint64_t begin = std::exchange(end, end + byte_count(x));
-      header[name] = {{"dtype", format_name(dtype)},
-                      {"shape", x.shape().dims()},
-                      {"data_offsets", {begin, end}}};
-      pieces.emplace_back(static_cast<const std::byte*>(host.raw_data()), byte_count(x));
-    }
-  }
-
-  std::string text;
-  try {
-    text = header.dump();
-  } catch (const json::exception&) {
-    fail<ArgumentError>(kWrite, path, ": a name or a text of the metadata is not UTF-8");
-  }
-  text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');  // aligns the data
-  HS_CHECK(text.size() <= kMostHeaderBytes, ArgumentError, kWrite, path, ": the header would take ",
-           text.size(), " bytes; at most ", kMostHeaderBytes, " are allowed");
-  const uint64_t length = text.size();
-  pieces[0] = std::as_bytes(std::span(&length, 1));
-  pieces[1] = std::as_bytes(std::span(text));
-  write_file(kWrite, path, pieces);
 }
 
 }  // namespace halfstep

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "halfstep/core/clear_json.h"
 #include "halfstep/core/error.h"
 #include "halfstep/core/file.h"
 #include "halfstep/demo/parse.h"
@@ -82,11 +83,17 @@ ordered_json number_from(const std::string& text) {
   return text;  // JSON has no inf
 }
 
+/// A text or a number. Bytes that are not UTF-8 are replaced.
+std::string as_json(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
 }  // namespace
 
 GivenSettings parse_config(const std::string& text, const std::string& file) {
   std::set<std::string> seen;
   const auto check_key = [&](int depth, ordered_json::parse_event_t event, ordered_json& parsed) {
+    if (depth > 2) throw UsageError(cat(file, " is nested too deep; it must hold an object"));
     if (event == ordered_json::parse_event_t::key && depth == 1 &&
         !seen.insert(parsed.get<std::string>()).second) {
       throw UsageError(cat(file, ": ", quote(parsed.get<std::string>()), " is there twice"));
@@ -94,6 +101,7 @@ GivenSettings parse_config(const std::string& text, const std::string& file) {
     return true;
   };
   ordered_json config;
+  const ClearJson clear_config(config);
   try {
     config = ordered_json::parse(text, check_key, true, /*ignore_comments=*/true);
   } catch (const ordered_json::exception& error) {
@@ -127,28 +135,33 @@ GivenSettings read_config(const std::string& path) {
   return parse_config(text, path);
 }
 
+// Not by a json object, whose destructor may allocate (see ClearJson).
 std::string config_text(const GivenSettings& given) {
-  ordered_json config = ordered_json::object();
+  std::string out;
   for (const Setting& setting : settings()) {
     const auto found = given.find(setting.name);
     if (found == given.end()) continue;
-    ordered_json& value = config[std::string(setting.name)];
+    const std::vector<std::string>& texts = found->second;
+    out += cat(out.empty() ? "{\n" : ",\n", "  \"", setting.name, "\": ");
     switch (setting.form) {
       case Form::kNumber:
-        value = number_from(found->second.front());
+        out += as_json(number_from(texts.front()));
         break;
       case Form::kText:
-        value = found->second.front();
+        out += as_json(texts.front());
         break;
       case Form::kSwitch:
-        value = found->second.front() == "true";
+        out += texts.front() == "true" ? "true" : "false";
         break;
       case Form::kList:
-        value = found->second;
+        for (size_t i = 0; i < texts.size(); ++i) {
+          out += cat(i == 0 ? "[\n    " : ",\n    ", as_json(texts[i]));
+        }
+        out += texts.empty() ? "[]" : "\n  ]";
         break;
     }
   }
-  return config.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return out + (out.empty() ? "{}\n" : "\n}\n");
 }
 
 GivenSettings resumed_settings(const GivenSettings& saved, const GivenSettings& given,

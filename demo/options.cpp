@@ -79,8 +79,11 @@ DemoOptions make_options(const GivenSettings& given) {
   }
   options.scaler.enabled = options.dtype == DType::F16 && options.belts;
   check_options(options);
-  // The default injection lies behind the end of a very short run; that is nobody's mistake.
-  if (!has_data && given.contains("inject")) check_injections(options, options.steps);
+  // The default injection lies behind the end of a very short run; that is nobody's mistake. Nor is
+  // it when it comes back from the settings of such a run.
+  if (!has_data && options.injections != default_options(has_data).injections) {
+    check_injections(options, options.steps);
+  }
   return options;
 }
 

@@ -194,11 +194,12 @@ TakeOver TableTask::prepare_load(const StateDict& state) {
   const Generator::State epoch_start = generator.state();
   std::vector<int64_t> order;
   if (position > 0) order = shuffled_rows(generator);
-  return [this, position, epoch_start, state_now = generator.state(), order = std::move(order)] {
+  return [this, position, epoch_start, state_now = generator.state(),
+          order = std::move(order)]() mutable {
     generator_.set_state(state_now);
     position_ = position;
     epoch_start_ = epoch_start;
-    order_ = order;
+    order_.swap(order);
   };
 }
 
