@@ -114,6 +114,17 @@ TEST(GradScaler, scale_multiplies_any_shape_and_widens_halves_first) {
   EXPECT_EQ(both[1].to_vector<float>(), std::vector(2, 65536.0f));
 }
 
+TEST(GradScaler, the_seed_of_a_scaled_backward_stays_the_callers) {
+  GradScaler scaler(Device::cpu(), {.init_scale = 4.0});
+  const Parameter w = test::make_parameter("w", {1.0f, 2.0f});
+  const Tensor seed = Tensor::from({10.0f, 20.0f}, {2});
+  const Tensor y = scaler.scale(w.value * 1.0);
+  y.backward(seed, /*retain_graph=*/true);
+  y.backward(seed);
+  EXPECT_EQ(seed.to_vector<float>(), (std::vector<float>{10, 20}));
+  EXPECT_EQ(gradient_of(w), (std::vector<float>{80, 160}));
+}
+
 TEST(GradScaler, unscaling_multiplies_by_a_reciprocal_taken_in_double) {
   Driver d({.init_scale = 3.0});
   Generator generator(2);

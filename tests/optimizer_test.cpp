@@ -236,6 +236,7 @@ TEST(SGD, every_option_follows_the_recurrence) {
   const std::vector<float> gradients = {0.5f, -2.0f, 8.0f, 0.0f, 0.25f};
   for (const SGDOptions& options :
        {SGDOptions{}, SGDOptions{.lr = 0.1, .momentum = 0.9},
+        SGDOptions{.lr = 0.1, .momentum = 1.0},
         SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.25},
         SGDOptions{.lr = 0.1, .momentum = 0.9, .nesterov = true},
         SGDOptions{.lr = 0.1, .weight_decay = 0.1},
