@@ -44,6 +44,12 @@ std::string_view nearest_name(std::string_view name) {
       ->name;
 }
 
+/// Whole numbers as such: 100000.0 and 1e5 are 100000.
+std::string number_text(double value) {
+  const bool is_whole = std::fabs(value) < 0x1p53 && value == std::trunc(value);
+  return is_whole ? cat(static_cast<int64_t>(value)) : cat(value);
+}
+
 /// The value of a setting as text. Only what reads like its form is taken.
 std::vector<std::string> texts_of(const Setting& setting, const ordered_json& value,
                                   const std::string& file) {
@@ -53,7 +59,7 @@ std::vector<std::string> texts_of(const Setting& setting, const ordered_json& va
   };
   switch (setting.form) {
     case Form::kNumber:
-      if (value.is_number_float()) return {cat(value.get<double>())};
+      if (value.is_number_float()) return {number_text(value.get<double>())};
       if (value.is_number()) return {value.dump()};
       if (value.is_string()) return {value.get<std::string>()};  // "inf"
       refuse("a number");
@@ -73,6 +79,20 @@ std::vector<std::string> texts_of(const Setting& setting, const ordered_json& va
       return value.get<std::vector<std::string>>();
   }
   return {value.get<std::string>()};
+}
+
+void check_value(const Setting& setting, const std::vector<std::string>& texts,
+                 const std::string& file) {
+  DemoOptions ignored;
+  try {
+    if (setting.set) {
+      setting.set(ignored, setting.name, texts.front());
+    } else {
+      parse_injections(texts);
+    }
+  } catch (const UsageError& error) {
+    throw UsageError(cat(file, ": ", error.what()));
+  }
 }
 
 ordered_json number_from(const std::string& text) {
@@ -121,18 +141,18 @@ GivenSettings parse_config(const std::string& text, const std::string& file) {
                            " is for the command line; write \"precision\": \"", name, "\""));
     }
     given[name] = texts_of(*setting, value, file);
+    check_value(*setting, given[name], file);
   }
   return given;
 }
 
 GivenSettings read_config(const std::string& path) {
-  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad() || errno == EISDIR) {
+  file.peek();  // opening a folder succeeds
+  if (!file.is_open() || file.bad()) {
     throw FileError(cat("cannot read ", path, ": ", system_message(errno)));
   }
-  return parse_config(text, path);
+  return parse_config({std::istreambuf_iterator<char>(file), {}}, path);
 }
 
 // Not by a json object, whose destructor may allocate (see ClearJson).

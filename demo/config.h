@@ -9,7 +9,8 @@
 namespace halfstep::demo {
 
 /// Parses a config file; comments are allowed. UsageError that names the file for what is not JSON,
-/// an unknown or doubled name (with the nearest one that exists), or a value of a wrong type.
+/// an unknown or doubled name (with the nearest one that exists), a value of a wrong type, or one
+/// that cannot be.
 GivenSettings parse_config(const std::string& text, const std::string& file);
 /// FileError if it cannot be read; else as parse_config.
 GivenSettings read_config(const std::string& path);
