@@ -16,7 +16,7 @@ struct Checkpoint {
 
 /// Replaces the file in one step; FileError with the old one untouched.
 void write_checkpoint(const std::string& path, const Session& session);
-/// FileError if it cannot be read, or holds no settings of amp_demo.
+/// FileError if it cannot be read, holds no settings of amp_demo, or is not as it was written.
 Checkpoint read_checkpoint(const std::string& path);
 
 }  // namespace halfstep::demo
