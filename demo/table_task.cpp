@@ -5,6 +5,7 @@
 #include "halfstep/amp/autocast.h"
 #include "halfstep/autograd/grad_mode.h"
 #include "halfstep/core/error.h"
+#include "halfstep/demo/checksum.h"
 #include "halfstep/demo/parse.h"
 #include "halfstep/demo/tasks.h"
 
@@ -171,6 +172,14 @@ double TableTask::test(nn::Module& model, DType dtype) const {
   return 1.0 - error / spread;
 }
 
+double TableTask::data_checksum() const {
+  Checksum checksum;
+  checksum.add(inputs_);
+  checksum.add(numbers_);
+  checksum.add(labels_);
+  return static_cast<double>(checksum.value() >> 12);  // what a double holds
+}
+
 // In the middle of an epoch the generator is saved as it was at its start: its order is drawn
 // again.
 StateDict TableTask::state_dict() const {
@@ -179,6 +188,7 @@ StateDict TableTask::state_dict() const {
   StateDict out;
   out.add("generator", generator.state_dict());
   out.numbers["position"] = static_cast<double>(position_);
+  out.numbers["data"] = data_checksum();
   return out;
 }
 
@@ -188,6 +198,8 @@ TakeOver TableTask::prepare_load(const StateDict& state) {
   HS_CHECK(position < train_count() && position % batch_ == 0, ArgumentError, reader.op(),
            "position = ", position, " given; it must be a multiple of ", batch_, " below ",
            train_count(), "; is the data file another one?");
+  HS_CHECK(reader.number("data") == data_checksum(), ArgumentError, reader.op(),
+           "the run began with other data than --data holds now; it must go on with the same");
   Generator generator;
   generator.prepare_load(reader.part("generator"))();
   reader.finish();

@@ -95,6 +95,8 @@ class TableTask final : public Task {
 
  private:
   std::vector<int64_t> shuffled_rows(Generator& generator) const;
+  /// A whole number that is another one for other data.
+  double data_checksum() const;
   Tensor inputs_of(const std::vector<int64_t>& rows, int64_t begin, int64_t end) const;
   Tensor targets_of(const std::vector<int64_t>& rows, int64_t begin, int64_t end) const;
 
