@@ -1,5 +1,5 @@
-// Ctrl-C and SIGTERM: the first one is noted, so that a run can end well; the second one ends the
-// process at once.
+// Ctrl-C, SIGTERM and a terminal that is closed (unless nohup says to ignore that): the first
+// signal is noted, so that a run can end well; the second one ends the process at once.
 #pragma once
 
 namespace halfstep::demo {

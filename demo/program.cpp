@@ -93,11 +93,8 @@ int run_command(const CommandLine& command) {
     output.text(explain(session));
     return kOk;
   }
-  if (!command.sweep.empty()) {
-    sweep(command.sweep, given, output);
-    return kOk;
-  }
-  const RunEnd end = run(options, resumed, output);
+  const RunEnd end =
+      command.sweep.empty() ? run(options, resumed, output) : sweep(command.sweep, given, output);
   if (!end.warning.empty()) report("warning: " + end.warning, kOk);
   return end.status == kOk ? kOk : report(end.message, end.status);
 }
@@ -107,6 +104,7 @@ int run_command(const CommandLine& command) {
 int run_program(int argc, const char* const* argv) {
   occupy_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk: an error, not an end
+  std::signal(SIGPIPE, SIG_IGN);  // likewise a reader of the output that has gone away
   std::set_terminate(end_without_memory);
   try {
     return run_command(parse_command_line(argc, argv));

@@ -58,7 +58,7 @@ void Output::text(std::string_view text) {
     if (written >= 0) {
       text.remove_prefix(static_cast<size_t>(written));
     } else if (errno != EINTR) {
-      throw FileError(cat("cannot write to standard output: ", system_message(errno)));
+      throw OutputError(cat("cannot write to standard output: ", system_message(errno)));
     }
   }
 }

@@ -5,11 +5,18 @@
 #include <string>
 #include <string_view>
 
+#include "halfstep/core/error.h"
 #include "halfstep/demo/session.h"
 
 namespace halfstep::demo {
 
-/// Standard output, written without a buffer: what was printed stays. FileError if it cannot be.
+/// Standard output cannot be written to.
+class OutputError : public FileError {
+ public:
+  using FileError::FileError;
+};
+
+/// Standard output, written without a buffer: what was printed stays. OutputError if it cannot be.
 class Output {
  public:
   void line(std::string_view text) { this->text(std::string(text) + '\n'); }

@@ -75,7 +75,18 @@ class Run {
     if (!csv_path.empty()) csv_.emplace(csv_path, session.next_step());
   }
 
+  /// A reader that has gone away ends the run, but its state is saved.
   RunEnd loop() {
+    try {
+      return print_and_step();
+    } catch (const OutputError&) {
+      if (session_.next_step() > 0) save_at_end();
+      throw;
+    }
+  }
+
+ private:
+  RunEnd print_and_step() {
     print_header();
     RunEnd end;
     while (!session_.is_finished()) {
@@ -101,12 +112,11 @@ class Run {
       }
     }
     progress_.clear();
-    if (!options_.checkpoint_path.empty() && saved_at_ != session_.next_step()) save();
+    save_at_end();
     output_.line(summary(session_));
     return end;
   }
 
- private:
   void print_header() {
     output_.line(describe(session_));
     if (!options_.quiet) {
@@ -145,6 +155,10 @@ class Run {
     if (csv_) csv_->sync();
     write_checkpoint(options_.checkpoint_path, session_);
     saved_at_ = session_.next_step();
+  }
+
+  void save_at_end() {
+    if (!options_.checkpoint_path.empty() && saved_at_ != session_.next_step()) save();
   }
 
   Session& session_;

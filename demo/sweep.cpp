@@ -37,7 +37,7 @@ Sweep parse_sweep(std::string_view text) {
 
 }  // namespace
 
-void sweep(std::string_view text, const GivenSettings& given, Output& output) {
+RunEnd sweep(std::string_view text, const GivenSettings& given, Output& output) {
   const Sweep sweep = parse_sweep(text);
   std::vector<DemoOptions> runs;  // all are checked before the first one starts
   for (const std::string& value : sweep.values) {
@@ -54,7 +54,9 @@ void sweep(std::string_view text, const GivenSettings& given, Output& output) {
         session.end_epoch();
       }
     }
-    if (pending_interrupt() != 0) return;
+    if (const int signal = pending_interrupt(); signal != 0) {
+      return {kSignal + signal, cat("interrupted at ", sweep.name, " = ", sweep.values[i])};
+    }
     const Counts& run = session.run();
     const double clipped = static_cast<double>(run.clipped) / static_cast<double>(run.taken());
     const Score score = session.task().score();
@@ -63,6 +65,7 @@ void sweep(std::string_view text, const GivenSettings& given, Output& output) {
         std::isnan(clipped) ? "-" : percent(clipped), run.skips, scale_text(session.scale()),
         score == Score::kNone ? "-" : score_text(score, session.score())));
   }
+  return {};
 }
 
 }  // namespace halfstep::demo

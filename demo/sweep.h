@@ -5,12 +5,13 @@
 #include <string_view>
 
 #include "halfstep/demo/report.h"
+#include "halfstep/demo/run.h"
 #include "halfstep/demo/settings.h"
 
 namespace halfstep::demo {
 
 /// `text` is SETTING=VALUE,VALUE,...; prints a row per value: final loss, share of clipped steps,
 /// skips. Writes no files. UsageError if it is anything else, or a value cannot be.
-void sweep(std::string_view text, const GivenSettings& given, Output& output);
+RunEnd sweep(std::string_view text, const GivenSettings& given, Output& output);
 
 }  // namespace halfstep::demo
