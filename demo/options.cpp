@@ -130,6 +130,7 @@ void check_options(const DemoOptions& options) {
 }
 
 void check_injections(const DemoOptions& options, int64_t steps) {
+  if (!options.checkpoint_path.empty()) return;  // the run can be made longer, by resuming it
   for (const Injection& injection : options.injections) {
     if (injection.last >= steps) {
       throw UsageError(cat("--inject ", injection.str(), " given, but the run has ", steps,

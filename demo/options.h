@@ -62,7 +62,7 @@ DemoOptions default_options(bool has_data);
 
 /// UsageError if settings contradict each other, so far as that can be told without the data.
 void check_options(const DemoOptions& options);
-/// UsageError if an injection lies behind the end of a run of so many steps.
+/// UsageError if an injection lies behind the end of a run of so many steps that cannot be resumed.
 void check_injections(const DemoOptions& options, int64_t steps);
 
 }  // namespace halfstep::demo
