@@ -119,9 +119,9 @@ void CsvLog::take_over(int64_t next_step) {
   const LogPrefix prefix = find_prefix(file_.get(), path_, next_step);
   HS_CHECK(prefix.has_header, FileError, "CsvLog", path_, " does not begin with the line ",
            kCsvHeader, "; is it the log of a run?");
-  HS_CHECK(prefix.rows == next_step, FileError, "CsvLog", path_, " has the rows of steps 0 to ",
-           prefix.rows - 1, " and then none of step ", prefix.rows,
-           ", but the run is resumed at step ", next_step, "; is it the log of this run?");
+  HS_CHECK(prefix.rows == next_step, FileError, "CsvLog", path_, " has no row of step ",
+           prefix.rows, " where one must be, but the run is resumed at step ", next_step,
+           "; is it the log of this run from its beginning?");
   HS_CHECK(::ftruncate(file_.get(), prefix.bytes) == 0 &&
                ::lseek(file_.get(), prefix.bytes, SEEK_SET) == prefix.bytes,
            FileError, "CsvLog", "cannot cut the rows after step ", next_step - 1, " off ", path_,
