@@ -3,11 +3,13 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 
 #include "halfstep/amp/csv_log.h"
 #include "halfstep/core/error.h"
+#include "halfstep/core/file.h"
 #include "halfstep/demo/checkpoint.h"
 #include "halfstep/demo/interrupt.h"
 #include "halfstep/demo/parse.h"
@@ -40,6 +42,18 @@ void check_paths(const DemoOptions& options) {
                            other_name, ";", " it must be another one, because it is replaced"));
     }
   }
+}
+
+/// What is written at the end must not fail then: the folder must be there, and writable.
+void check_target(const std::string& path) {
+  if (path.empty()) return;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  const auto refuse = [&](int reason) {
+    throw FileError(cat("cannot write ", path, ": ", system_message(reason)));
+  };
+  if (::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) refuse(errno);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) refuse(EISDIR);
 }
 
 /// A file beside `path` for the time of a run, if path is not empty.
@@ -173,6 +187,8 @@ class Run {
 
 RunEnd run(const DemoOptions& options, const std::optional<StateDict>& resumed, Output& output) {
   check_paths(options);
+  check_target(options.checkpoint_path);
+  check_target(options.plot_path);
   Session session(options);
   if (resumed) {
     session.prepare_load (*resumed)();
