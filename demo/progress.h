@@ -11,12 +11,14 @@ class Session;
 
 class Progress {
  public:
+  /// Warnings are printed in the place of the line from now on.
   explicit Progress(int64_t total_steps);
+  ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   /// Shows the line anew, a few times a second: step, percent, steps/s, time left, loss, scale,
-  /// skips.
+  /// skips; so much of it as the terminal is wide.
   void show(const Session& session, const amp::StepOrSkipLog& log);
   /// Makes room for other lines.
   void clear();
