@@ -55,7 +55,7 @@ TEST_F(BadCheckpoint, that_is_cut_is_refused) {
 TEST_F(BadCheckpoint, with_one_bit_that_has_flipped_is_refused_wherever_that_is) {
   const std::string good = read_file(good_);
   std::mt19937_64 random(0);
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 40; ++i) {
     // Every other flip in the first tenth: the header.
     const size_t byte = random() % (i % 2 == 0 ? good.size() : good.size() / 10);
     std::string bad = good;
@@ -80,9 +80,10 @@ TEST_F(BadCheckpoint, that_is_something_else_is_refused) {
 
 TEST_F(BadCheckpoint, with_a_tensor_exchanged_or_missing_is_refused) {
   const Safetensors good = read_safetensors(good_);
-  for (const auto& [name, tensor] : good.tensors) {
+  for (const char* name : {"train.model.2.weight", "train.optimizer.state.0.exp_avg_sq",
+                           "train.scaler.scale", "monitor.outcomes", "run.skips"}) {
     Safetensors bad = good;
-    bad.tensors.erase(name);
+    ASSERT_EQ(bad.tensors.erase(name), 1u) << name;
     write_safetensors(path("bad.ckpt"), bad);
     expect_refused(path("bad.ckpt"), 1, "damaged");
   }
@@ -121,8 +122,8 @@ TEST_F(BadCheckpoint, of_other_settings_is_refused_and_both_values_are_named) {
       {{"--max-scale", "1e6"}, "--max-scale '1e+06'", "'3.4028"},
   };
   for (const auto& [arguments, given, saved] : cases) {
-    expect_refused(good_, 2, given, arguments);
-    expect_refused(good_, 2, saved, arguments);
+    expect_refused(good_, 2, cat(given, " given, but the run in ", good_, " has ", saved),
+                   arguments);
   }
   // With --data another setting is in the way first; which one, does not matter.
   expect_complaint(run({"--resume", good_, "--data", AMP_DEMO_DIGITS_CSV}), 2, "--data");

@@ -4,6 +4,7 @@
 
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 
 #include <sstream>
 
@@ -64,6 +65,14 @@ class Running {
   }
   /// What the terminal was sent since the last call; empty when the program has ended.
   std::string read_terminal() const { return read_from(terminal_); }
+  void set_terminal_width(unsigned short columns) const {
+    const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    EXPECT_EQ(::ioctl(terminal_, TIOCSWINSZ, &size), 0);
+  }
+  bool has_terminal_output() const {
+    pollfd ready{.fd = terminal_, .events = POLLIN, .revents = 0};
+    return ::poll(&ready, 1, 0) == 1 && (ready.revents & POLLIN) != 0;
+  }
   void close_output() {
     if (output_ >= 0) ::close(output_);
     output_ = -1;

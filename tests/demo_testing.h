@@ -59,6 +59,15 @@ struct Row {
   double scale() const { return number(7); }
 };
 
+inline std::vector<Row> read_log(const std::string& path) {
+  std::vector<Row> rows;
+  for (const std::string& line : split(read_file(path), '\n')) {
+    rows.push_back({split(line + ",", ',')});
+  }
+  if (!rows.empty()) rows.erase(rows.begin());  // the header
+  return rows;
+}
+
 struct Result {
   int status = -1;  // -1: ended by a signal
   std::string out;
@@ -137,10 +146,7 @@ class Demo : public testing::Test {
     Result result = run(arguments);
     EXPECT_EQ(result.status, 0) << result.err;
     EXPECT_EQ(result.err, "");
-    for (const std::string& line : split(read_file(path("log.csv")), '\n')) {
-      result.rows.push_back({split(line + ",", ',')});
-    }
-    if (!result.rows.empty()) result.rows.erase(result.rows.begin());  // the header
+    result.rows = read_log(path("log.csv"));
     return result;
   }
 
