@@ -126,6 +126,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                          " given; amp_demo --help lists what there is"));
   }
 
+  for (const auto& [name, value] :
+       {std::pair("--config", &command.config_path), std::pair("--sweep", &command.sweep)}) {
+    if (app.count(name) > 0 && value->empty())
+      throw UsageError(cat(name, " '' given; it is empty"));
+  }
   GivenSettings given;
   for (const Setting& setting : settings()) {
     const std::string name(setting.name);

@@ -150,6 +150,7 @@ TEST_F(Config, that_cannot_be_read_is_one_line_and_status_1) {
                    cat("cannot read ", path("none.json"), ": No such file or directory"));
   expect_complaint(run({"--config", path("")}), 1,
                    cat("cannot read ", path(""), ": Is a directory"));
+  expect_complaint(run({"--config", ""}), 2, "--config ''");
   expect_complaint(run({"--config"}), 2, "--config given without a value");
 }
 

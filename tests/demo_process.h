@@ -49,6 +49,11 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
+  static bool can_open_terminal() {
+    const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    return terminal >= 0 && ::close(terminal) == 0;
+  }
+
   /// Waits until there is something to read, or the program has closed its output. What was written
   /// after that the program has to wait for: it does not get beyond its next write.
   void await_output() const {

@@ -6,10 +6,31 @@
 namespace halfstep::demo {
 namespace {
 
-TEST_F(Demo, a_terminal_shows_how_far_the_run_is_and_is_clean_afterwards) {
+class Terminal : public Demo {
+ protected:
+  void SetUp() override {
+    if (!Running::can_open_terminal()) GTEST_SKIP() << "there are no pseudo terminals";
+  }
+  /// What the terminal is sent until `is_enough` of it, or until the program ends.
+  template <class IsEnough>
+  static std::string read_until(const Running& running, IsEnough is_enough) {
+    std::string text;
+    while (!is_enough(text)) {
+      const std::string part = running.read_terminal();
+      if (part.empty()) break;
+      text += part;
+    }
+    EXPECT_TRUE(is_enough(text)) << "the program has ended";
+    return text;
+  }
+  static auto returns(int count) {
+    return [count](const std::string& text) { return std::ranges::count(text, '\r') >= count; };
+  }
+};
+
+TEST_F(Terminal, shows_how_far_the_run_is_and_is_clean_afterwards) {
   Running running({"--steps", "200000000", "--quiet", "--fp16"}, "");
-  std::string text;
-  while (std::ranges::count(text, '\r') < 3) text += running.read_terminal();
+  std::string text = read_until(running, returns(3));
   running.deliver(SIGINT);
   running.read_rest();
   for (std::string part; !(part = running.read_terminal()).empty();) text += part;
@@ -33,30 +54,32 @@ TEST_F(Demo, a_terminal_shows_how_far_the_run_is_and_is_clean_afterwards) {
   EXPECT_EQ(std::ranges::count(text, '\n'), 1) << text;
 }
 
-TEST_F(Demo, a_narrow_terminal_shows_as_much_as_fits_into_a_line) {
+TEST_F(Terminal, that_is_narrow_shows_as_much_as_fits_into_a_line) {
   Running running({"--steps", "200000000", "--quiet"}, "");
   running.set_terminal_width(40);
-  std::string text;
-  while (std::ranges::count(text, '\r') < 2) text += running.read_terminal();
+  const std::string text = read_until(running, returns(2));
   const std::string line = split(text, '\r').at(1).substr(3);
   EXPECT_EQ(line.size(), 39u) << line;
   EXPECT_TRUE(line.starts_with("step ")) << line;
 }
 
-TEST_F(Demo, a_warning_does_not_stand_behind_the_line_on_the_terminal) {
-  Running running({"--steps", "200000000", "--quiet", "--inject", "inf-loss@60000-200000"}, "");
-  std::string text;
-  while (text.find("steps in a row") == std::string::npos) text += running.read_terminal();
+TEST_F(Terminal, shows_a_warning_in_the_place_of_the_line) {
+  Running running({"--steps", "200000000", "--quiet", "--inject", "inf-loss@20000-200000"}, "");
+  const std::string text = read_until(running, [](const std::string& so_far) {
+    return so_far.find("steps in a row") != std::string::npos;
+  });
   const size_t warning = text.find("halfstep: warning");
   ASSERT_NE(warning, std::string::npos);
   EXPECT_TRUE(warning == 0 || text.substr(0, warning).ends_with("\r\033[K")) << text;
 }
 
-TEST_F(Demo, rows_and_the_line_on_the_terminal_do_not_mix) {
+TEST_F(Terminal, has_no_rows_when_they_go_elsewhere) {
   Running running({"--steps", "200000000", "--log-every", "3000"}, "");
   std::string rows, text;
-  while (std::ranges::count(text, '\r') < 3) {
-    for (int i = 0; i < 20; ++i) rows += running.read_write();
+  while (!returns(3)(text)) {
+    const std::string row = running.read_write();
+    ASSERT_NE(row, "") << "the program has ended";
+    rows += row;
     if (running.has_terminal_output()) text += running.read_terminal();
   }
   EXPECT_EQ(rows.find('\r'), std::string::npos);
