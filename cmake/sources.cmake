@@ -12,6 +12,7 @@ set(HALFSTEP_SOURCES
   core/safetensors_write.cpp
   core/state_dict.cpp
   core/tensor.cpp
+  core/text.cpp
   core/warning.cpp
   backends/cpu/blas.cpp
   backends/cpu/cast.cpp

@@ -89,22 +89,6 @@ std::string cat(const Parts&... parts) {
   return out;
 }
 
-/// `text` with its control characters as \\xNN: what comes from outside must not break the one line
-/// that a message has.
-inline std::string one_line(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7F) {
-      out += c;
-    } else {
-      out += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
-    }
-  }
-  return out;
-}
-
 /// Throws E with the text `[op] parts...`.
 template <std::derived_from<Error> E, class... Parts>
 [[noreturn]] void fail(std::string_view op, const Parts&... parts) {

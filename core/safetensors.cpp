@@ -20,6 +20,7 @@
 #include "halfstep/core/error.h"
 #include "halfstep/core/file.h"
 #include "halfstep/core/safetensors_format.h"
+#include "halfstep/core/text.h"
 
 namespace halfstep {
 namespace {

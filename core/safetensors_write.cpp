@@ -8,6 +8,7 @@
 #include "halfstep/core/kernels.h"
 #include "halfstep/core/safetensors.h"
 #include "halfstep/core/safetensors_format.h"
+#include "halfstep/core/text.h"
 
 namespace halfstep {
 namespace {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "halfstep/core/tensor.h"
+#include "halfstep/core/text.h"
 
 namespace halfstep {
 

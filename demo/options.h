@@ -45,7 +45,8 @@ struct DemoOptions {
   amp::GradScalerOptions scaler;
   amp::SkipMonitorOptions health{.max_skip_rate = 1.0};  // no rate exceeds 1
 
-  std::string csv_path;  ///< empty: no CSV; likewise the paths below
+  std::string config_path;  ///< where the settings came from, if from a file
+  std::string csv_path;     ///< empty: no CSV; likewise the paths below
   std::string plot_path;
   std::string run_card_path;
   std::string checkpoint_path;

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "halfstep/core/text.h"
+
 namespace halfstep::demo {
 
 /// The command line asks for something that cannot be: exit status 2.
@@ -23,10 +25,8 @@ std::optional<uint64_t> parse_unsigned(std::string_view text);
 /// range of double.
 std::optional<double> parse_number(std::string_view text);
 
-/// `text` with control characters, and bytes that are not UTF-8, written as \n, \t or \xNN, so that
-/// a message stays one readable line.
-std::string one_line(std::string_view text);
-/// The same in single quotes and cut after 40 characters, for text that a message repeats.
+/// `text` as one line (see core/text.h), in single quotes and cut after 40 characters, for text
+/// that a message repeats.
 std::string quote(std::string_view text);
 
 }  // namespace halfstep::demo

@@ -10,7 +10,8 @@ array Csv[runs]
 do for [i = 1:runs] { eval sprintf("Csv[%d] = ARG%d", i, i + 2) }
 array Colour[6] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 colour(i) = Colour[(i - 1) % 6 + 1]
-base(path) = system("basename -- '" . path . "' .csv")
+name(path) = strstrt(path, "/") > 0 ? name(path[strstrt(path, "/") + 1:*]) : path
+base(path) = name(path)[1:strlen(name(path)) - (name(path)[strlen(name(path)) - 3:*] eq ".csv" ? 4 : 0)]
 
 set datafile separator ","
 set datafile missing NaN  # left out of a curve, without a gap

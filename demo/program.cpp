@@ -83,7 +83,8 @@ int run_command(const CommandLine& command) {
     given = resumed_settings(checkpoint.settings, given, path);
     resumed = std::move(checkpoint.state);
   }
-  const DemoOptions options = make_options(given);
+  DemoOptions options = make_options(given);
+  options.config_path = command.config_path;
   if (command.print_config) {
     output.text(config_text(given_settings(options)));
     return kOk;

@@ -21,25 +21,34 @@
 namespace halfstep::demo {
 namespace {
 
-/// The data file, a checkpoint and the CSV must be different files: two of them are replaced.
+/// What is written must not replace what is read, or something else that is written; but for a
+/// checkpoint, which may take the place of the one that the run goes on from.
 void check_paths(const DemoOptions& options) {
-  const std::pair<std::string_view, const std::string*> paths[] = {
-      {"data", &options.data_path},
-      {"csv", &options.csv_path},
-      {"checkpoint", &options.checkpoint_path},
-      {"plot", &options.plot_path},
-      {"run-card", &options.run_card_path},
+  struct File {
+    std::string_view name;
+    const std::string& path;
+    bool written;
   };
-  const auto normal = [](const std::string& path) {
+  const File files[] = {
+      {"config", options.config_path, false},        {"data", options.data_path, false},
+      {"resume", options.resume_path, false},        {"csv", options.csv_path, true},
+      {"checkpoint", options.checkpoint_path, true}, {"plot", options.plot_path, true},
+      {"run-card", options.run_card_path, true},
+  };
+  const auto is_same = [](const File& a, const File& b) {
     std::error_code ignored;
-    return std::filesystem::weakly_canonical(path, ignored);
+    return !a.path.empty() && !b.path.empty() &&
+           std::filesystem::weakly_canonical(a.path, ignored) ==
+               std::filesystem::weakly_canonical(b.path, ignored);
   };
-  for (const auto& [name, path] : paths) {
-    for (const auto& [other_name, other] : paths) {
-      if (path == other) break;  // each pair once
-      if (path->empty() || other->empty() || normal(*path) != normal(*other)) continue;
-      throw UsageError(cat("--", name, " ", quote(*path), " given, which is the file of --",
-                           other_name, ";", " it must be another one, because it is replaced"));
+  for (const File& file : files) {
+    for (const File& other : files) {
+      if (&file == &other) break;  // each pair once
+      const bool goes_on = other.name == "resume" && file.name == "checkpoint";
+      if (!file.written || goes_on || !is_same(file, other)) continue;
+      throw UsageError(cat("--", file.name, " ", quote(file.path),
+                           " given, which is the file of --", other.name,
+                           "; it must be another one, because it is replaced"));
     }
   }
 }
@@ -191,7 +200,8 @@ RunEnd run(const DemoOptions& options, const std::optional<StateDict>& resumed, 
   check_target(options.plot_path);
   Session session(options);
   if (resumed) {
-    session.prepare_load (*resumed)();
+    const TakeOver take_over = session.prepare_load(*resumed);
+    take_over();
     if (session.next_step() > session.total_steps()) {
       throw UsageError(cat("the run in ", options.resume_path, " is at step ", session.next_step(),
                            ", and ", session.total_steps(), " steps are asked for; ask for more"));

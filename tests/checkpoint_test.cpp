@@ -215,7 +215,7 @@ TEST_F(Refusal, every_tensor_too_many) {
        {"extra", "model.4.weight", "model.0.weight.x", "model.", "optimizer.state.4.exp_avg",
         "optimizer.param_groups.1.lr", "optimizer.state.0.momentum_buffer", "scaler.hysteresis",
         "schedule.lr", "next_step.x", "", "line\nbreak"}) {
-    const std::string shown = std::string_view(key) == "line\nbreak" ? "line\\x0abreak" : key;
+    const std::string shown = std::string_view(key) == "line\nbreak" ? "line\\nbreak" : key;
     expect_refused(with(key, Tensor::scalar(1.0, DType::F64)), shown);
   }
 }

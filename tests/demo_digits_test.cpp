@@ -100,5 +100,21 @@ TEST_F(Demo, the_data_file_is_never_overwritten) {
   }
 }
 
+TEST_F(Demo, the_config_and_the_checkpoint_that_are_read_are_never_overwritten) {
+  const std::string config = "{\"steps\": 3}";
+  write_file(path("run.json"), config);
+  EXPECT_EQ(run({"--steps", "3", "--checkpoint", path("run.ckpt")}).status, 0);
+  const std::string checkpoint = read_file(path("run.ckpt"));
+  for (const char* flag : {"--csv", "--checkpoint", "--run-card"}) {
+    expect_complaint(run({"--config", path("run.json"), flag, path("run.json")}), 2,
+                     "the file of --config");
+    EXPECT_EQ(read_file(path("run.json")), config);
+    if (flag == std::string("--checkpoint")) continue;  // a resumed run replaces its checkpoint
+    expect_complaint(run({"--resume", path("run.ckpt"), "--steps", "4", flag, path("run.ckpt")}), 2,
+                     "the file of --resume");
+    EXPECT_EQ(read_file(path("run.ckpt")), checkpoint);
+  }
+}
+
 }  // namespace
 }  // namespace halfstep::demo

@@ -74,8 +74,8 @@ void check_number(std::string_view given) {
     FUZZ_CHECK(std::isnan(*number) ? std::isnan(real) : *number == real, text);
   }
 
-  const std::string line = demo::one_line(text);
-  FUZZ_CHECK(demo::one_line(line) == line, text);
+  const std::string line = one_line(text);
+  FUZZ_CHECK(one_line(line) == line, text);
   FUZZ_CHECK(line.find('\n') == std::string::npos, text);
 }
 
