@@ -1,6 +1,6 @@
 // Conversions between float32 and the halves on every SIMD target, against references that share no
 // code with ours: a search in the table of all halves, the F16C instruction, and vectors worked out
-// by hand (shared/cases, part 3).
+// by hand.
 #include <gtest/gtest.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -135,6 +135,55 @@ TYPED_TEST(Conversions, widening_is_exact_on_every_target) {
   }
 }
 
+// The scalar functions by themselves, on which the reference kernels and the other tests stand.
+
+template <class T>
+uint16_t narrow(float x) {
+  return std::is_same_v<T, Half> ? f32_to_f16_bits(x) : f32_to_bf16_bits(x);
+}
+
+TYPED_TEST(Conversions, the_scalar_functions_are_right_for_every_half) {
+  constexpr bool kIsHalf = std::is_same_v<TypeParam, Half>;
+  for (const TypeParam half : all_halves<TypeParam>()) {
+    const uint32_t sign = static_cast<uint32_t>(half.bits & 0x8000) << 16;
+    const uint32_t payload = half.bits & (kIsHalf ? 0x3FFu : 0x7Fu);
+    const float wide = kIsHalf ? f16_bits_to_f32(half.bits) : bf16_bits_to_f32(half.bits);
+    const uint32_t right =
+        is_nan(half) ? sign | (kIsHalf ? 0x7FC00000u | payload << 13 : 0x7F800000u | payload << 16)
+        : (half.bits & 0x7FFF) == kInfBits<TypeParam>
+            ? sign | 0x7F800000u
+            : std::bit_cast<uint32_t>(static_cast<float>(decode(half)));
+    ASSERT_EQ(std::bit_cast<uint32_t>(wide), right) << half.bits;
+    ASSERT_EQ(std::bit_cast<uint32_t>(convert<float>(half)), right);
+    ASSERT_EQ(convert<double>(half) == decode(half), !is_nan(half) && std::isfinite(wide));
+    const uint16_t quiet = is_nan(half) ? (kIsHalf ? 0x200 : 0x40) : 0;
+    ASSERT_EQ(narrow<TypeParam>(wide), half.bits | quiet);
+    ASSERT_EQ(convert<TypeParam>(static_cast<double>(wide)).bits, half.bits | quiet);
+  }
+}
+
+TYPED_TEST(Conversions, the_scalar_functions_find_the_nearest_half) {
+  for (const float x : sweep_of_exponents()) {
+    ASSERT_EQ(narrow<TypeParam>(x), nearest<TypeParam>(x)) << x;
+    ASSERT_EQ(convert<TypeParam>(x).bits, nearest<TypeParam>(x)) << x;
+  }
+}
+
+TYPED_TEST(Conversions, the_scalar_functions_round_a_double_once) {
+  for (const TypeParam half : all_halves<TypeParam>()) {
+    const TypeParam next{static_cast<uint16_t>(half.bits + 1)};
+    if ((next.bits & 0x7FFF) >= kInfBits<TypeParam>) continue;
+    if (half.bits == 0x7FFF || half.bits == 0xFFFF) continue;
+    // The tie between two neighbours, and the doubles beside it, which no float tells from it.
+    const double tie = (decode(half) + decode(next)) / 2;
+    const TypeParam even = half.bits % 2 == 0 ? half : next;
+    const double far = std::fabs(decode(next)) > std::fabs(decode(half)) ? HUGE_VAL : 0.0;
+    ASSERT_EQ(convert<TypeParam>(tie).bits, even.bits) << tie;
+    ASSERT_EQ(convert<TypeParam>(std::nextafter(tie, std::copysign(far, tie))).bits, next.bits);
+    ASSERT_EQ(convert<TypeParam>(std::nextafter(tie, 0.0)).bits, half.bits) << tie;
+  }
+}
+
 TYPED_TEST(Conversions, all_65536_halves_round_trip_on_every_target) {
   const std::vector<TypeParam> halves = all_halves<TypeParam>();
   for (const Target& target : every_target()) {
@@ -229,7 +278,7 @@ void expect_bits(const BitCase (&cases)[N]) {
   }
 }
 
-TEST(ConversionsBF16, part_3_vectors_hold_on_every_target) {
+TEST(ConversionsBF16, vectors_worked_out_by_hand_hold_on_every_target) {
   expect_bits<BFloat16>({{0x3E89CCD5, 0x3E8A},
                          {0x3F808000, 0x3F80},
                          {0x3F818000, 0x3F82},
@@ -248,7 +297,7 @@ TEST(ConversionsBF16, part_3_vectors_hold_on_every_target) {
 
 uint32_t f32(double value) { return std::bit_cast<uint32_t>(static_cast<float>(value)); }
 
-TEST(ConversionsF16, part_3_vectors_hold_on_every_target) {
+TEST(ConversionsF16, vectors_worked_out_by_hand_hold_on_every_target) {
   expect_bits<Half>({{f32(65504), 0x7BFF},
                      {f32(65519.996), 0x7BFF},
                      {f32(65520), 0x7C00},

@@ -154,7 +154,7 @@ TEST(ReferenceKernels, adamw_takes_the_known_first_step) {
   BFloat16 low{};
   AdamWStep step{1e-3, 0.9, 0.999, 1e-8, 0.01, 1 - 0.9, 1 - 0.999, false};
   table().adamw[kF64]({&p, &g, &m, &v, nullptr, &low, DType::BF16, 1}, step);
-  EXPECT_NEAR(p, 0.99899000002, 1e-14);  // shared/cases, part 3
+  EXPECT_NEAR(p, 0.99899000002, 1e-14);
   EXPECT_NEAR(m, 0.05, 1e-16);
   EXPECT_NEAR(v, 0.00025, 1e-18);
   EXPECT_EQ(low.bits, convert<BFloat16>(p).bits);
