@@ -137,6 +137,9 @@ class FaultInjection : public testing::Test {
                      plan.stays ? " and all after it: " : ": ", got.err));
     EXPECT_TRUE(got.record.failed) << "the fault did not come";
     EXPECT_NE(got.status, kLeak) << "leaks";
+    if (plan.fault >= Fault::kInterruptRead) {
+      EXPECT_EQ(got.status, 0) << "it is no failure";
+    }
     if (got.status == 0) {
       ++harmless_;
       EXPECT_EQ(got.err, "");
@@ -179,14 +182,15 @@ class FaultInjection : public testing::Test {
   }
 
   /// Each fault at every call; but before the log is opened, by the `log_open`-th call, only every
-  /// fourth piece of memory.
-  void expect_all_sound(const Words& words, size_t log_open) {
+  /// fourth piece of memory. Only every `sparse`-th of the calls that get memory.
+  void expect_all_sound(const Words& words, size_t log_open, int64_t sparse = 1) {
     for (size_t f = 0; f < kFaults; ++f) {
       const auto fault = static_cast<Fault>(f);
       const int64_t early = fault == Fault::kNew ? whole_.record.news_at_open[log_open] : 0;
       const bool is_memory = fault == Fault::kNew || fault == Fault::kMemory;
       for (int64_t at = 0; at < whole_.record.calls[f]; ++at) {
-        const int64_t stride = (at < early ? 4 : 1) * (is_memory ? kMemoryStride : kFileStride);
+        const int64_t stride =
+            (at < early ? 4 : 1) * (is_memory ? sparse * kMemoryStride : kFileStride);
         if (at % stride == 0) expect_sound(words, {fault, at, false});
         if (HasFailure()) return;
       }
@@ -278,6 +282,19 @@ TEST_F(FaultsOfARun, resumed) {
   complete_[*middle_] = 2;
   EXPECT_GT(whole_.record.count(Fault::kRead), 0);
   expect_all_sound(words, 2);  // after the checkpoint
+}
+
+TEST_F(FaultInjection, of_a_run_on_data) {
+  std::string data = "a,b,class\n";
+  for (int row = 0; row < 10; ++row) data += cat(row, ",", row % 3, ",", row % 2, "\n");
+  write_file(path("data"), data);
+  files_.insert("data");
+  const Words words{"--data",   path("data"), "--epochs",     "1",
+                    "--hidden", "4",          "--batch",      "4",
+                    "--csv",    path("csv"),  "--checkpoint", path("checkpoint")};
+  expect_success(words);
+  EXPECT_EQ(whole_.record.count(Fault::kFopen), 1);
+  expect_all_sound(words, 1, 7);
 }
 
 // Not one call fails, but all from one on: there is no memory even to say so.

@@ -23,6 +23,18 @@ bool next_write_fails = false;
 FaultPlan plan_now;
 FaultRecord* record;
 
+int error_of(Fault fault) {
+  switch (fault) {
+    case Fault::kMemory:
+      return ENOMEM;
+    case Fault::kInterruptRead:
+    case Fault::kInterruptWrite:
+      return EINTR;
+    default:
+      return EIO;
+  }
+}
+
 bool fails(Fault fault) {
   if (!active) return false;
   const int64_t call = record->calls[static_cast<size_t>(fault)]++;
@@ -32,7 +44,7 @@ bool fails(Fault fault) {
   if (fault != plan_now.fault || plan_now.at < 0) return false;
   if (call != plan_now.at && !(plan_now.stays && call > plan_now.at)) return false;
   record->failed = true;
-  errno = fault == Fault::kMemory ? ENOMEM : EIO;
+  errno = error_of(fault);
   return true;
 }
 
@@ -107,11 +119,13 @@ std::FILE* __wrap_fopen(const char* path, const char* mode) {
 }
 
 ssize_t __wrap_pread(int file, void* data, size_t bytes, off_t offset) {
-  return fails(Fault::kRead) ? -1 : __real_pread(file, data, bytes, offset);
+  return fails(Fault::kRead) || fails(Fault::kInterruptRead)
+             ? -1
+             : __real_pread(file, data, bytes, offset);
 }
 
 ssize_t __wrap_write(int file, const void* data, size_t bytes) {
-  if (fails(Fault::kWrite)) return -1;
+  if (fails(Fault::kWrite) || fails(Fault::kInterruptWrite)) return -1;
   if (std::exchange(halfstep::test::next_write_fails, false)) {
     errno = ENOSPC;
     return -1;

@@ -22,11 +22,23 @@ enum class Fault : uint8_t {
   kFsync,
   kTruncate,
   kRename,
-  kClose,  ///< the file is closed all the same
+  kClose,           ///< the file is closed all the same
+  kInterruptRead,   ///< pread returns EINTR: to be tried again
+  kInterruptWrite,  ///< so does write
 };
-inline constexpr std::array<std::string_view, 11> kFaultNames = {
-    "new",         "aligned_alloc", "open",      "fopen",  "pread", "write",
-    "short write", "fsync",         "ftruncate", "rename", "close"};
+inline constexpr std::array<std::string_view, 13> kFaultNames = {"new",
+                                                                 "aligned_alloc",
+                                                                 "open",
+                                                                 "fopen",
+                                                                 "pread",
+                                                                 "write",
+                                                                 "short write",
+                                                                 "fsync",
+                                                                 "ftruncate",
+                                                                 "rename",
+                                                                 "close",
+                                                                 "interrupted read",
+                                                                 "interrupted write"};
 
 struct FaultPlan {
   Fault fault = Fault::kNew;
