@@ -81,6 +81,10 @@ TEST_F(GradScalerOrder, a_loaded_scaler_works_before_any_call_of_scale) {
 TEST_F(GradScalerOrder, an_optimizer_without_gradients_has_nothing_to_do_and_does_not_count) {
   EXPECT_EQ(scaler.step(first).outcome, StepResult::Outcome::kNothingToDo);
   EXPECT_EQ(scaler.step(first).outcome, StepResult::Outcome::kNothingToDo) << "any number of times";
+  const StepResult nothing = scaler.step(first);
+  EXPECT_EQ(nothing.parameter, "");
+  EXPECT_EQ(nothing.index, -1);
+  EXPECT_EQ(nothing.value, 0.0f);
   EXPECT_EQ(name_of(scaler.step(first).outcome), "nothing_to_do");
   expect_refused([&] { scaler.update(); }, {"update"});
   backward(b, {1.0f, 1.0f});
