@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cmath>
 
+#include "halfstep/core/warning.h"
+
 namespace halfstep::amp {
 namespace {
 
@@ -96,7 +98,7 @@ std::string csv_row(const StepOrSkipLog& log) {
 }
 
 CsvLog::CsvLog(const std::string& path, int64_t next_step)
-    : path_(path), file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    : path_(path), file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
   HS_CHECK(file_.is_open(), FileError, "CsvLog", "cannot open ", path,
            " for writing: ", system_message(errno));
   struct stat status {};
@@ -111,12 +113,20 @@ CsvLog::CsvLog(const std::string& path, int64_t next_step)
     HS_CHECK(::ftruncate(file_.get(), 0) == 0, FileError, "CsvLog", "cannot replace ", path, ": ",
              system_message(errno));
   }
+  if (next_step > 0) {
+    warn_once(cat("CsvLog ", path), cat("[CsvLog] ", path, " has no rows of the steps before ",
+                                        next_step, ", where the run goes on; it begins there"));
+  }
   line_ = kCsvHeader;
   write_line();
 }
 
 void CsvLog::take_over(int64_t next_step) {
-  const LogPrefix prefix = find_prefix(file_.get(), path_, next_step);
+  // Not the writer's descriptor: who reads from a pipe never hears that its readers have gone.
+  const FileDescriptor reader(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  HS_CHECK(reader.is_open(), FileError, "CsvLog", "cannot read ", path_, ": ",
+           system_message(errno));
+  const LogPrefix prefix = find_prefix(reader.get(), path_, next_step);
   HS_CHECK(prefix.has_header, FileError, "CsvLog", path_, " does not begin with the line ",
            kCsvHeader, "; is it the log of a run?");
   HS_CHECK(prefix.rows == next_step, FileError, "CsvLog", path_, " has no row of step ",

@@ -23,8 +23,9 @@ class CsvLog {
   /// Starts the log of a run, or of one that is resumed at `next_step`. At 0 the file is replaced.
   /// Otherwise its header and its rows before next_step stay, and what follows is cut off; a file
   /// that is empty or not there begins with the row of next_step. FileError naming the path and the
-  /// reason, with the file as it was: if it cannot be opened, if another process writes to it (it is
-  /// locked by flock), or if it does not hold exactly the rows before next_step at its beginning.
+  /// reason, with the file as it was: if it cannot be opened, if another process writes to it (it
+  /// is locked by flock), or if it does not hold exactly the rows before next_step at its
+  /// beginning.
   explicit CsvLog(const std::string& path, int64_t next_step = 0);
   CsvLog(const CsvLog&) = delete;
   CsvLog& operator=(const CsvLog&) = delete;

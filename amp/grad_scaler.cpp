@@ -128,7 +128,6 @@ void GradScaler::unscale_(optim::Optimizer& optimizer) {
   check_tags("unscale_", optimizer, GradTag::Kind::kScaled);
   optim::unscale_grads(optimizer.parameters(),
                        static_cast<float>(1.0 / static_cast<double>(scale_)));
-  state.grad_count = 0;
   state.step_count = optimizer.step_count();
   optim::for_each_grad(optimizer.parameters(), [&](size_t, const Parameter&, LeafState& leaf) {
     if (kGradTags) leaf.tag = {GradTag::Kind::kUnscaled, scale_, id_, epoch_};

@@ -26,6 +26,7 @@ void SkipMonitor::add(const StepOrSkipLog& log, double scale_after) {
   } else {
     const SkipLog& skip = std::get<SkipLog>(log);
     const bool fell = scale_after < skip.scaler_scale;
+    calibrating_ = calibrating_ && calibration_skips_ < kMostCalibration;
     if (calibrating_ && fell && skip.reason == SkipReason::kNonFiniteGrad) {
       ++calibration_skips_;
       return;

@@ -18,12 +18,14 @@ struct SkipMonitorOptions {
 };
 
 /// Skips at the start of a run by which the loss scale falls from its initial value, before the
-/// first step that is taken, are calibration: they count neither as skips nor as steps.
+/// first step that is taken, are calibration: they count neither as skips nor as steps. There are
+/// at most kMostCalibration of them; then something else is wrong.
 class SkipMonitor {
  public:
-  static constexpr int64_t kWindow = 1000;     ///< steps that the skip rate looks back on
-  static constexpr int64_t kClipWindow = 100;  ///< steps in which clipping is counted
-  static constexpr int64_t kMostClipped = 95;  ///< more of those are warned of, once
+  static constexpr int64_t kWindow = 1000;          ///< steps that the skip rate looks back on
+  static constexpr int64_t kMostCalibration = 128;  ///< by halving, all of float32 takes 127
+  static constexpr int64_t kClipWindow = 100;       ///< steps in which clipping is counted
+  static constexpr int64_t kMostClipped = 95;       ///< more of those are warned of, once
 
   /// ArgumentError unless 0 <= max_skip_rate <= 1 and the counts are at least 1.
   explicit SkipMonitor(const SkipMonitorOptions& options = {});

@@ -34,19 +34,6 @@ class TemporaryFile {
   bool kept_ = false;
 };
 
-/// The file that a symbolic link leads to, whether it is there or not, else `path`.
-std::string resolved(std::string_view op, const std::string& path) {
-  constexpr int kMostLinks = 40;  // as the system
-  std::filesystem::path target = path;
-  std::error_code ignored;
-  for (int links = 0; std::filesystem::is_symlink(target, ignored); ++links) {
-    HS_CHECK(links < kMostLinks, FileError, op, "cannot follow ", path, ": ",
-             system_message(ELOOP));
-    target = target.parent_path() / std::filesystem::read_symlink(target, ignored);
-  }
-  return target.string();
-}
-
 /// errno, or 0 when all was written.
 int write_all(int file, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -59,6 +46,18 @@ int write_all(int file, std::span<const std::byte> bytes) {
 }
 
 }  // namespace
+
+std::string follow_links(std::string_view op, const std::string& path) {
+  constexpr int kMostLinks = 40;  // as the system
+  std::filesystem::path target = path;
+  std::error_code ignored;
+  for (int links = 0; std::filesystem::is_symlink(target, ignored); ++links) {
+    HS_CHECK(links < kMostLinks, FileError, op, "cannot follow ", path, ": ",
+             system_message(ELOOP));
+    target = target.parent_path() / std::filesystem::read_symlink(target, ignored);
+  }
+  return target.string();
+}
 
 FileDescriptor::~FileDescriptor() { close(); }
 
@@ -74,15 +73,18 @@ void write_file(std::string_view op, const std::string& path,
   const auto refuse = [&](std::string_view what, int error) {
     fail<FileError>(op, what, " ", path, ": ", system_message(error));
   };
-  const std::string target = resolved(op, path);
+  const std::string target = follow_links(op, path);
   struct stat status {};
-  HS_CHECK(::stat(target.c_str(), &status) != 0 || S_ISREG(status.st_mode), FileError, op, path,
+  const bool exists = ::stat(target.c_str(), &status) == 0;
+  HS_CHECK(!exists || S_ISREG(status.st_mode), FileError, op, path,
            " is not a regular file; it must be one, or not be there yet");
 
   TemporaryFile temporary(cat(target, ".", ::getpid(), ".tmp"));
+  ::unlink(temporary.path().c_str());  // of a process that had our number and was killed
   FileDescriptor file(
-      ::open(temporary.path().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+      ::open(temporary.path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!file.is_open()) refuse("cannot make a temporary file beside", errno);
+  if (exists) ::fchmod(file.get(), status.st_mode & 07777);  // as far as the system lets us
   for (const std::span<const std::byte> piece : pieces) {
     if (const int error = write_all(file.get(), piece); error != 0) refuse("cannot write", error);
   }

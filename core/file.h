@@ -17,6 +17,10 @@ void write_file(std::string_view op, const std::string& path,
                 std::span<const std::span<const std::byte>> pieces);
 void write_file(std::string_view op, const std::string& path, std::string_view text);
 
+/// Where the symbolic links that `path` names lead, whether that is there or not. FileError in
+/// `op`'s name if they lead in a circle.
+std::string follow_links(std::string_view op, const std::string& path);
+
 /// A file descriptor that closes itself.
 class FileDescriptor {
  public:

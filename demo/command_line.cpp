@@ -41,7 +41,7 @@ constexpr const char* kFooter =
     "\n"
     "Exit status: 0 all went well, 1 the run failed, 2 the command line or the config was not\n"
     "understood, 3 too many steps were skipped, 4 a fault did not have the expected effect,\n"
-    "130 interrupted by Ctrl-C.";
+    "130 interrupted by Ctrl-C (143 by SIGTERM, 129 by a terminal that was closed).";
 
 /// What a run can do besides running, and where its settings come from.
 constexpr const char* kActions = "Config";

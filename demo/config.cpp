@@ -6,7 +6,6 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <set>
 
 #include "halfstep/core/clear_json.h"
@@ -19,30 +18,6 @@ namespace {
 
 using nlohmann::ordered_json;
 using Form = Setting::Form;
-
-/// Levenshtein distance: insertions, deletions and replacements that make `a` into `b`.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-std::string_view nearest_name(std::string_view name) {
-  return std::ranges::min_element(settings(), {},
-                                  [&](const Setting& setting) {
-                                    const bool is_alias = setting.use == Setting::Use::kAlias;
-                                    return is_alias ? SIZE_MAX : edit_distance(name, setting.name);
-                                  })
-      ->name;
-}
 
 /// Whole numbers as such: 100000.0 and 1e5 are 100000.
 std::string number_text(double value) {
@@ -134,7 +109,7 @@ GivenSettings parse_config(const std::string& text, const std::string& file) {
     const Setting* setting = find_setting(name);
     if (!setting) {
       throw UsageError(cat(file, ": unknown setting ", quote(name), "; the nearest is ",
-                           quote(nearest_name(name))));
+                           quote(nearest_setting(name))));
     }
     if (setting->use == Setting::Use::kAlias) {
       throw UsageError(cat(file, ": ", quote(name),
@@ -201,8 +176,8 @@ GivenSettings resumed_settings(const GivenSettings& saved, const GivenSettings& 
     const std::string was = text_in(before, setting.name);
     const std::string is = text_in(after, setting.name);
     if (was != is) {
-      throw UsageError(cat("--", setting.name, " ", quote(is), " given, but the run in ", file,
-                           " has ", quote(was), "; a resumed run keeps its settings"));
+      throw UsageError(cat("--", setting.name, " '", is, "' given, but the run in ", file, " has '",
+                           was, "'; a resumed run keeps its settings"));
     }
   }
   return all;

@@ -10,9 +10,11 @@ namespace {
 
 volatile std::sig_atomic_t pending = 0;
 
+// Others than Ctrl-C often come twice, to the process and to its group: from timeout, or when a
+// terminal is closed.
 extern "C" void note_signal(int signal) {
-  if (pending != 0) ::_exit(128 + signal);
-  pending = signal;
+  if (pending == SIGINT && signal == SIGINT) ::_exit(128 + signal);
+  if (pending == 0) pending = signal;
 }
 
 }  // namespace

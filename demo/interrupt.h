@@ -1,5 +1,5 @@
 // Ctrl-C, SIGTERM and a terminal that is closed (unless nohup says to ignore that): the first
-// signal is noted, so that a run can end well; the second one ends the process at once.
+// signal is noted, so that a run can end well; a second Ctrl-C ends the process at once.
 #pragma once
 
 namespace halfstep::demo {

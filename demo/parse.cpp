@@ -28,7 +28,9 @@ std::optional<double> parse_number(std::string_view text) { return parse_whole<d
 std::string quote(std::string_view text) {
   constexpr size_t kLongest = 40;
   if (text.size() <= kLongest) return "'" + one_line(text) + "'";
-  return "'" + one_line(text.substr(0, kLongest)) + "'...";
+  size_t end = kLongest;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0u) == 0x80u) --end;  // whole UTF-8
+  return "'" + one_line(text.substr(0, end)) + "'...";
 }
 
 }  // namespace halfstep::demo

@@ -72,12 +72,16 @@ int run_command(const CommandLine& command) {
     return kOk;
   }
   GivenSettings given = command.given;
+  for (const char* name : {"csv", "plot", "run-card", "checkpoint"}) {
+    if (command.sweep.empty() || !given.contains(name)) continue;
+    throw UsageError(cat("--sweep and --", name, " given; a sweep writes no files"));
+  }
   if (!command.config_path.empty()) given = merged(read_config(command.config_path), given);
   if (!command.sweep.empty() && given.contains("resume")) {
     throw UsageError("--sweep and --resume given; a sweep starts each run anew");
   }
   std::optional<StateDict> resumed;
-  if (const auto found = given.find("resume"); found != given.end() && !command.print_config) {
+  if (const auto found = given.find("resume"); found != given.end()) {
     const std::string path = make_options({{"resume", found->second}}).resume_path;
     Checkpoint checkpoint = read_checkpoint(path);
     given = resumed_settings(checkpoint.settings, given, path);

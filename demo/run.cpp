@@ -1,6 +1,7 @@
 // The training loop of amp_demo.
 #include "halfstep/demo/run.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -36,10 +37,14 @@ void check_paths(const DemoOptions& options) {
       {"run-card", options.run_card_path, true},
   };
   const auto is_same = [](const File& a, const File& b) {
-    std::error_code ignored;
-    return !a.path.empty() && !b.path.empty() &&
-           std::filesystem::weakly_canonical(a.path, ignored) ==
-               std::filesystem::weakly_canonical(b.path, ignored);
+    if (a.path.empty() || b.path.empty()) return false;
+    std::error_code error;
+    if (std::filesystem::equivalent(a.path, b.path, error) && !error) return true;
+    const std::filesystem::path one =
+        std::filesystem::weakly_canonical(follow_links("amp_demo", a.path), error);
+    if (error) return false;
+    return one == std::filesystem::weakly_canonical(follow_links("amp_demo", b.path), error) &&
+           !error;
   };
   for (const File& file : files) {
     for (const File& other : files) {
@@ -53,16 +58,45 @@ void check_paths(const DemoOptions& options) {
   }
 }
 
-/// What is written at the end must not fail then: the folder must be there, and writable.
+/// The log must not be the file that standard output or error go to: both would write to the same
+/// places.
+void check_not_printed_to(const std::string& path) {
+  struct stat log {};
+  if (path.empty() || ::stat(path.c_str(), &log) != 0 || !S_ISREG(log.st_mode)) return;
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat printed {};
+    if (::fstat(stream, &printed) == 0 && printed.st_dev == log.st_dev &&
+        printed.st_ino == log.st_ino) {
+      throw UsageError(
+          cat("--csv ", quote(path),
+              " given, which is the file that the output goes to; it must be another"));
+    }
+  }
+}
+
+/// What is written at the end must not fail then: the folder must be there, and writable, and what
+/// the name stands for a file.
 void check_target(const std::string& path) {
   if (path.empty()) return;
+  constexpr size_t kLongestName = 255 - 24;  // with what is put behind it for a while
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   const auto refuse = [&](int reason) {
     throw FileError(cat("cannot write ", path, ": ", system_message(reason)));
   };
   if (::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) refuse(errno);
+  if (std::filesystem::path(path).filename().string().size() > kLongestName) refuse(ENAMETOOLONG);
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) refuse(EISDIR);
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    throw FileError(cat("cannot write ", path, ": it is not a regular file"));
+  }
+}
+
+/// Its folder is made when it is written.
+void check_run_card(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (folder.empty() || std::filesystem::exists(folder, ignored)) check_target(path);
 }
 
 /// A file beside `path` for the time of a run, if path is not empty.
@@ -111,7 +145,7 @@ class Run {
  private:
   RunEnd print_and_step() {
     print_header();
-    RunEnd end;
+    RunEnd end = session_.unmet() != nullptr ? unmet() : RunEnd{};
     while (!session_.is_finished()) {
       const amp::StepOrSkipLog log = session_.step();
       if (csv_) csv_->append(log);
@@ -133,6 +167,9 @@ class Run {
         end = {kSignal + signal, cat("interrupted after step ", session_.next_step() - 1)};
         break;
       }
+    }
+    if (end.status == kOk && session_.monitor().alarm()) {  // it has ended so before
+      end = {kAlarm, session_.monitor().describe()};
     }
     progress_.clear();
     save_at_end();
@@ -165,7 +202,7 @@ class Run {
   }
 
   RunEnd unmet() const {
-    const int64_t step = session_.next_step() - 1;
+    const int64_t step = session_.unmet_step();
     const Injection& injection = *session_.unmet();
     const bool wanted_skip = injection.expected == Injection::Expected::kSkip;
     return {kUnexpected, cat("--inject ", injection.str(), ": step ", step,
@@ -198,6 +235,8 @@ RunEnd run(const DemoOptions& options, const std::optional<StateDict>& resumed, 
   check_paths(options);
   check_target(options.checkpoint_path);
   check_target(options.plot_path);
+  check_run_card(options.run_card_path);
+  check_not_printed_to(options.csv_path);
   Session session(options);
   if (resumed) {
     const TakeOver take_over = session.prepare_load(*resumed);

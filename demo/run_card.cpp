@@ -74,7 +74,9 @@ std::string run_card(const Session& session, const RunEnd& end) {
                             : fmt::format("The run ended early or failed (status {}): {}.\n",
                                           end.status, end.message);
   text += "\n```\n" + summary(session) + "\n```\n";
-  text += "\n## Config\n\n```json\n" + config_text(given_settings(o)) + "```\n";
+  GivenSettings settings = given_settings(o);
+  settings.erase("resume");  // as for a run from the start
+  text += "\n## Config\n\n```json\n" + config_text(settings) + "```\n";
   return text;
 }
 

@@ -100,7 +100,10 @@ amp::StepOrSkipLog Session::step() {
   amp::StepOrSkipLog log =
       options_.belts ? state_.step(batch.inputs, batch.targets) : step_without_belts(batch);
   monitor_.add(log, scale());
-  unmet_ = injector_.unmet(step, std::holds_alternative<amp::SkipLog>(log));
+  if (!unmet_) {
+    unmet_ = injector_.unmet(step, std::holds_alternative<amp::SkipLog>(log));
+    unmet_step_ = step;
+  }
   const bool injected = injector_.acts_at(step);
   run_.add(log, injected);
   epoch_.add(log, injected);
@@ -157,6 +160,7 @@ StateDict Session::state_dict() const {
   out.add("worst_epoch", worst_epoch_.state_dict());
   out.numbers["worst_epoch_number"] = static_cast<double>(worst_epoch_number_);
   out.numbers["score"] = score_;
+  out.numbers["unmet_step"] = unmet_ ? static_cast<double>(unmet_step_) : -1.0;
   return out;
 }
 
@@ -173,11 +177,17 @@ TakeOver Session::prepare_load(const StateDict& state) {
   };
   const int64_t worst_epoch_number = reader.whole_number("worst_epoch_number", 0.0);
   const double score = reader.number("score");
+  const int64_t unmet_step = reader.whole_number("unmet_step", -1.0);
+  // Where a step had another effect than expected, the injection is the one that says otherwise.
+  const Injection* unmet = injector_.unmet(unmet_step, false);
+  if (!unmet) unmet = injector_.unmet(unmet_step, true);
   reader.finish();
-  return [this, parts, worst_epoch_number, score] {
+  return [this, parts, worst_epoch_number, score, unmet, unmet_step] {
     for (const TakeOver& take_over : parts) take_over();
     worst_epoch_number_ = worst_epoch_number;
     score_ = score;
+    unmet_ = unmet_step >= 0 ? unmet : nullptr;
+    unmet_step_ = unmet_step;
   };
 }
 

@@ -49,8 +49,10 @@ class Session {
   const amp::SkipMonitor& monitor() const { return monitor_; }
   double lr() const { return optimizer_->lr(); }
   double scale() const { return scaler_.get_scale(); }
-  /// The injection whose expectation the last step did not meet, if there is one.
+  /// The first injection whose expectation a step did not meet, and that step; null if there is
+  /// none.
   const Injection* unmet() const { return unmet_; }
+  int64_t unmet_step() const { return unmet_step_; }
 
   /// The loss of the next batch, multiplied by the scale, with its graph. Takes no step.
   Tensor scaled_loss();
@@ -76,7 +78,8 @@ class Session {
   Counts run_, epoch_, last_epoch_, worst_epoch_;
   int64_t worst_epoch_number_ = 0;
   double score_ = std::numeric_limits<double>::quiet_NaN();
-  const Injection* unmet_ = nullptr;
+  const Injection* unmet_ = nullptr;  // of injector_
+  int64_t unmet_step_ = 0;
 };
 
 }  // namespace halfstep::demo

@@ -79,7 +79,9 @@ double scale_value(std::string_view name, std::string_view value) {
 }
 
 std::string path_from(std::string_view name, std::string_view value) {
-  if (value.empty()) refuse_setting(name, value, "the path of a file");
+  if (value.empty() || value.find('\0') != std::string_view::npos) {
+    refuse_setting(name, value, name == "target" ? "the name of a column" : "the path of a file");
+  }
   return std::string(value);
 }
 

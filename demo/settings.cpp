@@ -2,6 +2,8 @@
 #include "halfstep/demo/settings.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "halfstep/demo/setting_values.h"
 
@@ -26,7 +28,7 @@ Text path_text(const std::string& path) { return path.empty() ? Text() : Text(pa
 // Name, value, group, help; form, task, use; set; show.
 constexpr Setting kSettings[] = {
     {"data", "FILE", "Task", "train on this CSV file (see below) instead of synthetic data",
-     Form::kText, Task::kAny, Use::kRun,
+     Form::kText, Task::kAny, Use::kFree,
      [](O& o, Name n, Value v) { o.data_path = path_from(n, v); },
      [](const O& o) { return path_text(o.data_path); }},
     {"target", "COLUMN", "Task", "the column of --data to learn (default: the last)", Form::kText,
@@ -135,7 +137,8 @@ constexpr Setting kSettings[] = {
 
     {"max-skip-rate", "X", "Health",
      "stop with status 3 when more than this share of the last 1,000\n"
-     "steps was skipped (default 1: never)",
+     "steps was skipped (default 1: never); skips by which the scale falls\n"
+     "before the first step that is taken do not count",
      Form::kNumber, Task::kAny, Use::kFree,
      [](O& o, Name n, Value v) { o.health.max_skip_rate = share(n, v); },
      [](const O& o) { return text(cat(o.health.max_skip_rate)); }},
@@ -157,8 +160,9 @@ constexpr Setting kSettings[] = {
     {"run-card", "FILE", "Output", "write what was run, and how it went, as Markdown", Form::kText,
      Task::kAny, Use::kFree, [](O& o, Name n, Value v) { o.run_card_path = path_from(n, v); },
      [](const O& o) { return path_text(o.run_card_path); }},
-    {"log-every", "N", "Output", "print every N-th step, and all skips (default 1)", Form::kNumber,
-     Task::kAny, Use::kFree,
+    {"log-every", "N", "Output",
+     "print every N-th step, and all skips; with --data every N-th epoch\n(default 1)",
+     Form::kNumber, Task::kAny, Use::kFree,
      [](O& o, Name n, Value v) { o.log_every = integer_in(n, v, 1, kMaxCount); },
      [](const O& o) { return text(cat(o.log_every)); }},
     {"quiet", "", "Output", "print the summary only", Form::kSwitch, Task::kAny, Use::kFree,
@@ -183,6 +187,21 @@ constexpr Setting kSettings[] = {
      [](const O& o) { return path_text(o.resume_path); }},
 };
 
+/// Levenshtein distance: insertions, deletions and replacements that make `a` into `b`.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
 }  // namespace
 
 std::span<const Setting> settings() { return kSettings; }
@@ -190,6 +209,15 @@ std::span<const Setting> settings() { return kSettings; }
 const Setting* find_setting(std::string_view name) {
   const auto found = std::ranges::find(kSettings, name, &Setting::name);
   return found == std::end(kSettings) ? nullptr : found;
+}
+
+std::string_view nearest_setting(std::string_view name) {
+  return std::ranges::min_element(settings(), {},
+                                  [&](const Setting& setting) {
+                                    const bool is_alias = setting.use == Setting::Use::kAlias;
+                                    return is_alias ? SIZE_MAX : edit_distance(name, setting.name);
+                                  })
+      ->name;
 }
 
 }  // namespace halfstep::demo

@@ -42,6 +42,9 @@ std::span<const Setting> settings();
 /// The setting of that name; null if there is none.
 const Setting* find_setting(std::string_view name);
 
+/// The name of a setting that is nearest to `name`, for messages.
+std::string_view nearest_setting(std::string_view name);
+
 /// Values by name of setting, as text. A switch has "true" or "false".
 using GivenSettings = std::map<std::string, std::vector<std::string>, std::less<>>;
 

@@ -20,12 +20,19 @@ struct Sweep {
 
 Sweep parse_sweep(std::string_view text) {
   const size_t equals = text.find('=');
-  Sweep sweep{.name = std::string(text.substr(0, equals)), .values = {}};
-  const Setting* setting = find_setting(sweep.name);
-  if (equals == std::string_view::npos || !setting || setting->use != Setting::Use::kRun ||
-      !setting->set) {
+  if (equals == std::string_view::npos) {
     throw UsageError(cat("--sweep ", quote(text),
                          " given; it must be SETTING=VALUE,VALUE,..., as in max-norm=0.5,1,inf"));
+  }
+  Sweep sweep{.name = std::string(text.substr(0, equals)), .values = {}};
+  const Setting* setting = find_setting(sweep.name);
+  if (!setting) {
+    throw UsageError(cat("--sweep ", quote(text), " given; there is no setting ", quote(sweep.name),
+                         "; the nearest is ", quote(nearest_setting(sweep.name))));
+  }
+  if (setting->use != Setting::Use::kRun || !setting->set) {
+    throw UsageError(cat("--sweep ", quote(text), " given; runs cannot be compared by ",
+                         quote(sweep.name), "; it must be a setting that changes each step"));
   }
   for (std::string_view rest = text.substr(equals + 1);;) {
     const size_t comma = rest.find(',');

@@ -1,6 +1,7 @@
 // TableTask: splitting, scaling and batching the rows of a table.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "halfstep/amp/autocast.h"
 #include "halfstep/autograd/grad_mode.h"
@@ -48,6 +49,10 @@ int64_t target_index(const Table& table, std::string_view target) {
   if (found == table.columns.end()) {
     throw UsageError(cat("--target ", quote(target), " given; ", table.path,
                          " has no column of that name in its header"));
+  }
+  if (std::ranges::count(table.columns, target) > 1) {
+    throw UsageError(cat("--target ", quote(target), " given; ", table.path,
+                         " has more than one column of that name"));
   }
   return found - table.columns.begin();
 }
@@ -169,6 +174,7 @@ double TableTask::test(nn::Module& model, DType dtype) const {
     }
   }
   if (has_classes()) return static_cast<double>(right) / static_cast<double>(test_count());
+  if (spread == 0.0) return std::numeric_limits<double>::quiet_NaN();  // nothing to explain
   return 1.0 - error / spread;
 }
 

@@ -141,7 +141,6 @@ void Optimizer::refresh(const Parameter& parameter, Slot& slot) {
         parameter.value.to_vector<float>()) {
       slot.master = cast_data(parameter.value, DType::F32);
     }
-    slot.master_version = parameter.value.version();
   }
   slot.wide_grad = cast_data(parameter.value.grad(), DType::F32);
 }

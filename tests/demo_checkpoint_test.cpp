@@ -135,7 +135,11 @@ TEST_F(BadCheckpoint, of_other_data_is_refused_even_under_the_same_name) {
   const std::string checkpoint = path("data.ckpt");
   ASSERT_EQ(run({"--data", path("data.csv"), "--epochs", "1", "--checkpoint", checkpoint}).status,
             0);
-  expect_refused(checkpoint, 2, "--data", {"--data", AMP_DEMO_DIGITS_CSV});
+  // The same data may lie elsewhere.
+  EXPECT_EQ(
+      run({"--resume", checkpoint, "--data", AMP_DEMO_DIGITS_CSV, "--checkpoint", path("other")})
+          .status,
+      0);
 
   std::string other = text;
   other[other.find("\n0,") + 1] = '1';  // one pixel

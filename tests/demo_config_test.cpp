@@ -84,6 +84,15 @@ TEST_F(Config, may_have_comments_and_numbers_in_any_form) {
   EXPECT_EQ(run_config("{}").out, run({}).out);
 }
 
+TEST_F(Config, of_a_resumed_run_is_the_checkpoints) {
+  ASSERT_EQ(run({"--lr", "0.5", "--steps", "2", "--checkpoint", path("c")}).status, 0);
+  const Result shown = run({"--resume", path("c"), "--steps", "3", "--print-config"});
+  EXPECT_EQ(shown.status, 0) << shown.err;
+  EXPECT_NE(shown.out.find("\"lr\": 0.5"), std::string::npos) << shown.out;
+  write_file(path("config.json"), shown.out);
+  EXPECT_EQ(run({"--config", path("config.json")}).summary("steps "), (std::vector<int64_t>{3}));
+}
+
 TEST_F(Config, that_is_wrong_is_one_line_that_names_the_file_and_status_2) {
   const struct {
     std::string text, about;

@@ -167,12 +167,11 @@ TEST_F(Demo, a_sweep_is_a_table_with_the_same_numbers_as_the_runs) {
     more.insert(more.end(), base.begin(), base.end());
     return more;
   };
-  const Result table = run(with({"--sweep", "max-norm=0.5,1,inf", "--csv", path("none.csv")}));
+  const Result table = run(with({"--sweep", "max-norm=0.5,1,inf"}));
   EXPECT_EQ(table.status, 0);
   const Words lines = split(table.out, '\n');
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_TRUE(contains(lines[0], "max-norm"));
-  EXPECT_FALSE(std::filesystem::exists(path("none.csv"))) << "a sweep writes no files";
   const char* values[] = {"0.5", "1", "inf"};
   for (size_t i = 0; i < 3; ++i) {
     const Result single = run(with({"--max-norm", values[i]}));
@@ -198,8 +197,14 @@ TEST_F(Demo, a_sweep_that_cannot_be_is_refused_before_its_first_run) {
                             "steps=1,2", "csv=a,b", "fp16=true", "inject=none", "=1"}) {
     SCOPED_TRACE(sweep);
     const Result result = run({"--sweep", sweep});
-    expect_complaint(result, 2, " given; it must be ");
+    expect_complaint(result, 2, " given; ");
     EXPECT_EQ(result.out, "");
+  }
+  expect_complaint(run({"--sweep", "max-nrm=1"}), 2, "the nearest is 'max-norm'");
+  expect_complaint(run({"--sweep", "steps=1,2"}), 2, "cannot be compared by 'steps'");
+  for (const char* flag : {"--csv", "--run-card", "--checkpoint"}) {
+    expect_complaint(run({"--sweep", "lr=0.1,0.2", flag, path("none")}), 2, "writes no files");
+    EXPECT_FALSE(std::filesystem::exists(path("none")));
   }
   expect_complaint(run({"--sweep", ""}), 2, "--sweep ''");
   const Result data =

@@ -105,6 +105,16 @@ TEST_F(Faults, whose_expected_effect_does_not_come_are_status_4_at_the_end_of_th
   }
 }
 
+TEST_F(Faults, of_an_unexpected_effect_are_status_4_in_a_resumed_run_too) {
+  const Words first{"--inject", "inf-grad@2=step", "--steps", "4", "--checkpoint", path("c")};
+  const Result whole = run(first);
+  expect_complaint(whole, 4, "step 2 was skipped; it was expected to be taken");
+  const Result resumed = run({"--resume", path("c"), "--steps", "6"});
+  EXPECT_EQ(resumed.status, 4);
+  EXPECT_EQ(resumed.err, whole.err);
+  EXPECT_EQ(run({"--resume", path("c")}).status, 4) << "also if there is nothing to do";
+}
+
 TEST_F(Faults, behind_the_end_are_refused_unless_the_run_can_be_made_longer) {
   expect_complaint(run({"--inject", "inf-grad@18-20"}), 2, "from 0 to 19");
   expect_complaint(run({"--inject", "inf-grad@90", "--data", AMP_DEMO_DIGITS_CSV, "--epochs", "1"}),

@@ -218,17 +218,43 @@ TEST(WriteFile, a_circle_of_symbolic_links_is_refused_and_left_alone) {
   EXPECT_EQ(folder.names(), (Names{"a", "b"}));
 }
 
-TEST(WriteFile, permission_bits_follow_the_umask) {
+mode_t bits_of(const std::string& path) {
+  struct stat status {};
+  EXPECT_EQ(::stat(path.c_str(), &status), 0);
+  return status.st_mode & 0777;
+}
+
+TEST(WriteFile, permission_bits_of_a_new_file_follow_the_umask) {
   const TemporaryFolder folder;
   const mode_t before = ::umask(0);
   for (const mode_t mask : {mode_t{022}, mode_t{027}, mode_t{077}, mode_t{0}}) {
     ::umask(mask);
-    write_file("save", folder / "a", "text");
-    struct stat status {};
-    EXPECT_EQ(::stat((folder / "a").c_str(), &status), 0);
-    EXPECT_EQ(status.st_mode & 0777, 0666u & ~mask);
+    const std::string path = folder / std::to_string(mask);
+    write_file("save", path, "text");
+    EXPECT_EQ(bits_of(path), 0666u & ~mask);
   }
   ::umask(before);
+}
+
+TEST(WriteFile, a_file_that_is_replaced_keeps_its_permission_bits) {
+  const TemporaryFolder folder;
+  for (const mode_t bits : {mode_t{0600}, mode_t{0640}, mode_t{0666}}) {
+    write_file("save", folder / "a", "old");
+    EXPECT_EQ(::chmod((folder / "a").c_str(), bits), 0);
+    write_file("save", folder / "a", "new");
+    EXPECT_EQ(bits_of(folder / "a"), bits);
+  }
+}
+
+TEST(WriteFile, a_link_in_the_place_of_the_temporary_file_is_not_followed) {
+  const TemporaryFolder folder;
+  write_text(folder / "victim", "kept");
+  const std::string temporary = folder / ("a." + std::to_string(::getpid()) + ".tmp");
+  std::filesystem::create_symlink(folder / "victim", temporary);
+  write_file("save", folder / "a", "text");
+  EXPECT_EQ(read_text(folder / "victim"), "kept");
+  EXPECT_EQ(read_text(folder / "a"), "text");
+  EXPECT_FALSE(std::filesystem::is_symlink(folder / "a"));
 }
 
 TEST(WriteFile, of_two_processes_at_once_one_wins_and_a_reader_sees_whole_contents) {

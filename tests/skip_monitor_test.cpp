@@ -132,6 +132,16 @@ TEST(SkipMonitor, calibration_is_no_skip_and_no_step) {
   EXPECT_EQ(monitor.skips_in_a_row(), 1);
 }
 
+TEST(SkipMonitor, more_than_128_falls_of_the_scale_are_no_calibration) {
+  SkipMonitor monitor;
+  skipped(monitor, 128);
+  EXPECT_EQ(monitor.calibration_skips(), 128);
+  EXPECT_EQ(monitor.window(), 0);
+  skipped(monitor, 2);
+  EXPECT_EQ(monitor.calibration_skips(), 128);
+  EXPECT_EQ(monitor.rate(), 1.0);
+}
+
 TEST(SkipMonitor, a_skip_at_which_the_scale_did_not_fall_is_no_calibration) {
   SkipMonitor monitor;
   skipped(monitor, 1, SkipReason::kNonFiniteGrad, kScale);  // at the floor, or disabled
