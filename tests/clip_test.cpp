@@ -168,6 +168,13 @@ TEST(Clip, missing_gradients_are_left_out) {
   EXPECT_NO_THROW(clip_grad_value_(none, 1.0));
 }
 
+TEST(Clip, an_empty_list_of_scaled_gradients_warns_too) {
+  test::WarningCollector warnings;
+  EXPECT_EQ(optim::clip_scaled_grad_norm_({}, 1.0, 2.0), 0.0);
+  ASSERT_EQ(warnings.messages.size(), 1u);
+  test::expect_says(warnings.messages[0], {"empty parameter list"});
+}
+
 TEST(Clip, an_empty_list_has_norm_0_and_warns_once) {
   test::WarningCollector warnings;
   std::vector<Parameter> parameters = {with_gradient("w", {1.0f})};
